@@ -1,0 +1,208 @@
+"""Speaks to injection points: one connection a call, no proxies, no redirects, errors of the shared tree."""
+
+import http.client
+import json
+import os
+import socket
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from chaos_mm.control.token import read_token
+from chaos_mm.core.errors import BadRequest, ChaosMMError, PointUnreachable, by_kind
+
+
+class ControlClient:
+    """A client of one point.
+
+    ``url``: ``http://host:port``, ``https://host:port`` or ``unix:///path``. ``token``: as text; read from its file at
+    the first call that needs it when None, and again after a 401, since tokens rotate. ``timeout`` in seconds.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, token_file: Path | None = None, timeout: float = 2.0):
+        parts = urlsplit(url)
+        named = parts.path if parts.scheme == "unix" else parts.hostname
+        if parts.scheme not in ("http", "https", "unix") or not named:
+            raise BadRequest(
+                f"{url!r} is no control URL; it must be http://host:port, https://host:port or unix:///path"
+            )
+        self.url, self.timeout = url.rstrip("/"), timeout
+        self._token, self._token_file, self._rereads = token, token_file, token is None
+
+    def health(self) -> dict[str, Any]:
+        """Who answers: ``{"ok", "point", "armed", "stopped", "version", "catalogue", "instance"}``; needs no token."""
+        found = self._call("GET", "/health", with_token=False)
+        if not isinstance(found, dict) or "catalogue" not in found:
+            raise PointUnreachable(f"{self.url} answers, but is no chaos_mm point")
+        return found
+
+    def faults(self) -> list[dict[str, Any]]:
+        """The declarations this point can inject."""
+        return list(self._call("GET", "/faults")["faults"])
+
+    def put_lease(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Create or renew a lease."""
+        return dict(self._call("PUT", f"/leases/{quote(name, safe='')}", body))
+
+    def keepalive(self, name: str, owner: str) -> dict[str, Any]:
+        """Push the dead-man's deadline out."""
+        return dict(self._call("POST", f"/leases/{quote(name, safe='')}/keepalive", {"owner": owner}))
+
+    def leases(self, owner: str = "") -> list[dict[str, Any]]:
+        """Every lease, live and recently ended."""
+        return list(self._call("GET", _with_query("/leases", owner=owner))["leases"])
+
+    def lease(self, name: str, owner: str = "") -> dict[str, Any]:
+        """One lease; raises UnknownLease."""
+        return dict(self._call("GET", _with_query(f"/leases/{quote(name, safe='')}", owner=owner)))
+
+    def release(self, name: str, owner: str, force: bool = False) -> dict[str, Any]:
+        """End a lease; ``{"gone", "lease", "instance"}``. Gone is success."""
+        path = _with_query(f"/leases/{quote(name, safe='')}", owner=owner, force="1" if force else "")
+        return dict(self._call("DELETE", path))
+
+    def stop(self) -> dict[str, Any]:
+        """Release everything and refuse new leases."""
+        return dict(self._call("POST", "/stop"))
+
+    def clear_stop(self) -> dict[str, Any]:
+        """Lift the stop latch."""
+        return dict(self._call("DELETE", "/stop"))
+
+    def get(self, path: str, **query: Any) -> Any:
+        """The JSON at a point's own route."""
+        return self._call("GET", _with_query(path, **query))
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """PUT JSON at a point's own route."""
+        return self._call("PUT", path, body)
+
+    def delete(self, path: str, **query: Any) -> Any:
+        """DELETE at a point's own route."""
+        return self._call("DELETE", _with_query(path, **query))
+
+    def text(self, path: str, **query: Any) -> str:
+        """The text at a route (metrics, NDJSON)."""
+        return self._exchange("GET", _with_query(path, **query), None, True)[1].decode()
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None, with_token: bool = True) -> Any:
+        status, answer = self._exchange(method, path, body, with_token)
+        try:
+            return json.loads(answer)
+        except ValueError:
+            raise PointUnreachable(f"{self.url} answers {status}, but not as a chaos_mm point does") from None
+
+    def _exchange(self, method: str, path: str, body: Mapping[str, Any] | None, with_token: bool) -> tuple[int, bytes]:
+        cached = self._token is not None
+        status, answer = self._send(method, path, body, with_token)
+        if status == 401 and with_token and cached and self._rereads:
+            self._token = None
+            status, answer = self._send(method, path, body, with_token)
+        if status >= 400:
+            raise _error(self.url, status, answer)
+        return status, answer
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any] | None, with_token: bool) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json"}
+        if with_token:
+            self._token = self._token or read_token(self._token_file)
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        connection = _connect(self.url, self.timeout)
+        try:
+            connection.request(method, path, data, headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise PointUnreachable(f"no point answers at {self.url}: {str(error) or type(error).__name__}") from None
+        finally:
+            connection.close()
+
+
+class Points:
+    """Several points of one kind as one: inject is all or nothing, release goes to each, evidence is summed."""
+
+    def __init__(self, urls: str | Sequence[str], token: str | None = None, timeout: float = 2.0) -> None:
+        names = urls.split(",") if isinstance(urls, str) else urls
+        self.clients = [ControlClient(url.strip(), token, timeout=timeout) for url in names if url.strip()]
+        if not self.clients:
+            raise BadRequest(f"{urls!r} names no control URL")
+
+    def put_lease(self, name: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Inject at every point, or at none: what was begun is released before the error leaves."""
+        tried: list[ControlClient] = []
+        answers = []
+        try:
+            for client in self.clients:
+                tried.append(client)  # before the call: one that times out may have armed all the same
+                answers.append(client.put_lease(name, body))
+        except ChaosMMError:
+            _release_each(tried, name, str(body.get("owner", "")))
+            raise
+        return answers
+
+    def release(self, name: str, owner: str, force: bool = False) -> list[dict[str, Any]]:
+        """Release at each point; a failing one does not keep the others from it. Raises the first error at the end."""
+        answers: list[dict[str, Any]] = []
+        errors: list[ChaosMMError] = []
+        for client in self.clients:
+            try:
+                answers.append(client.release(name, owner, force))
+            except ChaosMMError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return answers
+
+    def evidence(self, name: str, owner: str = "") -> dict[str, Any]:
+        """``{"matched", "applied", "errored"}`` summed, and each point's lease."""
+        leases = [client.lease(name, owner) for client in self.clients]
+        sums: dict[str, Any] = {
+            word: sum(lease[word] for lease in leases) for word in ("matched", "applied", "errored")
+        }
+        return {**sums, "leases": leases}
+
+
+def _release_each(clients: Iterable[ControlClient], name: str, owner: str) -> None:
+    for client in clients:
+        try:
+            client.release(name, owner)
+        except ChaosMMError:
+            continue  # its lease ends by keepalive; the error that started this is the one to show
+
+
+def _with_query(path: str, **query: Any) -> str:
+    given = {name: str(value) for name, value in query.items() if value not in ("", None)}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _connect(url: str, timeout: float) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return _UnixConnection(parts.path, timeout)
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=os.environ.get("CHAOS_MM_CA_FILE"))
+        return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout, context=context)
+    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path, self._seconds = path, timeout
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self._seconds)
+        self.sock.connect(self._path)
+
+
+def _error(url: str, status: int, answer: bytes) -> ChaosMMError:
+    try:
+        found = json.loads(answer)
+        cls, text = by_kind()[found["kind"]], str(found["error"])
+    except (ValueError, KeyError, TypeError):
+        return PointUnreachable(f"{url} answers {status}, but not as a chaos_mm point does")
+    return cls(text)

@@ -1,0 +1,1 @@
+"""The vocabulary every part shares: faults, leases, blast radius, evidence. Standard library only."""
