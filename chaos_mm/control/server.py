@@ -24,7 +24,7 @@ from chaos_mm.core.errors import BadRequest, ChaosMMError, Forbidden, TooLarge
 logger = logging.getLogger("chaos_mm.control")
 _IDLE_SECONDS = 15.0
 _MAX_CONNECTIONS = 64
-_TICK_SECONDS = 0.2
+_TICK_SECONDS = 0.1
 
 
 class ControlServer:
@@ -147,19 +147,21 @@ class _UnixServer(_Server):
 
     def __init__(self, api: ControlApi, path: Path) -> None:
         self.api, self.connections = api, threading.BoundedSemaphore(_MAX_CONNECTIONS)
-        self._path = path
+        self._path, self._bound = path, False
         super().__init__(str(path), _Handler)  # type: ignore[arg-type]
 
     def server_bind(self) -> None:
         old = os.umask(0o177)  # the socket is 0600 from its first moment
         try:
             super().server_bind()
+            self._bound = True
         finally:
             os.umask(old)
 
     def server_close(self) -> None:
         super().server_close()
-        self._path.unlink(missing_ok=True)
+        if self._bound:  # never a file that was there before us
+            self._path.unlink(missing_ok=True)
 
 
 def _unix_server(api: ControlApi, path: Path) -> _UnixServer:

@@ -33,9 +33,11 @@ def read_token(path: Path | None = None) -> str:
         ) from None
     except OSError as error:
         raise ChaosMMError(f"token file {path} cannot be read: {error.strerror}; it must be a plain file") from None
-    with os.fdopen(handle, "rb") as stream:
+    try:
         _check(path, os.fstat(handle))
-        text = stream.read(1024).decode("ascii", "replace").strip()
+        text = os.read(handle, 1024).decode("ascii", "replace").strip()
+    finally:
+        os.close(handle)
     if not _FORM.fullmatch(text):
         raise ChaosMMError(f"token file {path} holds no token (32-256 of A-Z a-z 0-9 _ -); remove it to have one made")
     return text

@@ -7,12 +7,13 @@ source at hand.
 """
 
 import hashlib
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from chaos_mm.core.errors import MissingExtra
 
 T = TypeVar("T")
+_ZEROS = memoryview(bytes(1 << 17))  # what CTR encrypts to give its keystream
 _DOUBLE = 2.0**-53  # a 53-bit integer times this is uniform on [0, 1) with full double resolution
 
 
@@ -64,13 +65,27 @@ class Rng:
         return out
 
     def bytes(self, count: int, label: str = "bytes") -> bytes:
-        """``count`` uniform bytes: the AES-128-CTR keystream of ``key(label)``.
+        """``count`` uniform bytes: the AES-128-CTR keystream of ``key(label)``. Raises MissingExtra without `cryptography`."""
+        out = bytearray(count)
+        self.keystream(label)(out)
+        return bytes(out)
 
-        Raises MissingExtra without `cryptography`.
+    def keystream(self, label: str = "bytes") -> Callable[[Any], None]:
+        """A function that overwrites a writable byte buffer with the next bytes of the keystream ``bytes`` reads.
+
+        Filling one small buffer again and again is several times faster than fresh megabytes, whose pages the kernel
+        has to hand out one by one. Raises MissingExtra without `cryptography`.
         """
         try:
             from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
         except ImportError:
             raise MissingExtra.of("cryptography", "proxy") from None
         encryptor = Cipher(algorithms.AES(self.key(label)), modes.CTR(bytes(16))).encryptor()
-        return encryptor.update(bytes(count))
+
+        def fill(out: Any) -> None:
+            view = memoryview(out).cast("B")
+            for start in range(0, len(view), len(_ZEROS)):
+                piece = view[start : start + len(_ZEROS)]
+                encryptor.update_into(_ZEROS[: len(piece)], piece)
+
+        return fill
