@@ -140,6 +140,7 @@ class Fault:
     dose: str | None
     presets: Mapping[int, Mapping[str, Any]]
     apply: Callable[..., Any] = field(repr=False)
+    known_here: Callable[..., None] | None = field(default=None, repr=False)
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         return self.apply(*args, **params)
@@ -160,6 +161,15 @@ class Fault:
                 raise InvalidParams(f"{self.name}: severity={severity!r} is not one of {sorted(self.presets)}")
             preset = self.presets[severity]
         return bind(self.name, self.params, {**preset, **params})
+
+    def check_here(self, params: Mapping[str, Any]) -> None:
+        """What only the point itself can tell, such as a name registered there. Raises InvalidParams."""
+        if self.known_here is None:
+            return
+        try:
+            self.known_here(**params)
+        except InvalidParams as error:
+            raise InvalidParams(f"{self.name}: {error}") from None
 
     def is_noop(self, params: Mapping[str, Any]) -> bool:
         """Whether a graded fault's dose is zero, so that the original bytes pass."""
@@ -185,8 +195,12 @@ def fault(
     dose: str | None = None,
     presets: Mapping[int, Mapping[str, Any]] | None = None,
     points: tuple[Point, ...] | None = None,
+    known_here: Callable[..., None] | None = None,
 ) -> Callable[[Callable[..., Any]], Fault]:
     """Declare a fault. ``points`` may narrow the target's row, never widen it.
+
+    ``known_here`` is called with the bound parameters when a point is asked for a lease, and raises InvalidParams for
+    what bounds cannot say and the chaos process cannot know: a name that this point does not have.
 
     Raises TypeError naming the function when the declaration is incomplete or against the table.
     """
@@ -201,9 +215,8 @@ def fault(
         params = read_params(function)
         _require(not FRAME_WORDS & set(params), f"{name}: {sorted(FRAME_WORDS & set(params))} are words of the frame")
         _require(dose is None or dose in params, f"{name}: dose {dose!r} is no parameter of it")
-        made = Fault(
-            name, target, row.shape, chosen, doc, params, dose, MappingProxyType(dict(presets or {})), function
-        )
+        graded = MappingProxyType(dict(presets or {}))
+        made = Fault(name, target, row.shape, chosen, doc, params, dose, graded, function, known_here)
         _check_presets(made)
         return made
 

@@ -75,6 +75,7 @@ class LeaseBook:
         fault = self._fault(body)
         spec = LeaseSpec.read(body, fault, self.limits.max_ttl_seconds)
         self._check_permission(fault, spec)
+        fault.check_here(spec.params)
         with self._lock:
             now = self._expire()
             self._check_latch()

@@ -65,7 +65,7 @@ class Rng:
         return out
 
     def bytes(self, count: int, label: str = "bytes") -> bytes:
-        """``count`` uniform bytes: the AES-128-CTR keystream of ``key(label)``. Raises MissingExtra without `cryptography`."""
+        """``count`` uniform bytes: the AES-128-CTR keystream of ``key(label)``. Raises what ``keystream`` raises."""
         out = bytearray(count)
         self.keystream(label)(out)
         return bytes(out)

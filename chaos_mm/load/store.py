@@ -1,0 +1,93 @@
+"""The last records, in memory, bounded by number and bytes; optionally every record in a file as well."""
+
+import logging
+import threading
+from collections import deque
+from pathlib import Path
+from typing import IO
+
+from chaos_mm.sli.records import Record
+
+logger = logging.getLogger("chaos_mm.load")
+_OBJECT_BYTES = 900  # a record with its numbers and short texts, measured; the long texts come on top
+
+
+class Store:
+    """Thread-safe ring, in the order in which requests ended. What falls out is counted in ``dropped``.
+
+    It also knows which requests have no record yet: ``expect`` one before it is due, then ``add`` its record.
+    """
+
+    def __init__(self, max_records: int = 100_000, max_bytes: int = 128 << 20, file: Path | None = None) -> None:
+        self._max_records, self._max_bytes = max_records, max_bytes
+        self._lock = threading.Lock()
+        self._kept: deque[tuple[Record, int]] = deque()
+        self._bytes = 0
+        self._expected: dict[str, float] = {}
+        self.dropped = 0
+        self.unwritten = 0
+        self._file: IO[bytes] | None = None if file is None else file.open("ab", buffering=0)
+
+    def expect(self, request_id: str, due: float) -> None:
+        """A request will be due then."""
+        with self._lock:
+            self._expected[request_id] = due
+
+    def forget(self, request_id: str) -> None:
+        """It will not be sent after all."""
+        with self._lock:
+            self._expected.pop(request_id, None)
+
+    def settled_until(self, now: float) -> float:
+        """The moment before which every request that was due has its record, ``now`` at the latest.
+
+        SLIs look no further: among requests still open are the slow ones, and to leave those out would flatter.
+        """
+        with self._lock:
+            return min((now, *self._expected.values()))
+
+    def pending(self, now: float) -> list[float]:
+        """When those requests were due that are due by now and have no record."""
+        with self._lock:
+            return [due for due in self._expected.values() if due <= now]
+
+    def add(self, record: Record) -> None:
+        """Keep a record; the oldest go when there is no room. A file that fails is logged once and counted."""
+        size = _OBJECT_BYTES + len(record.question) + len(record.answer) + len(record.expected)
+        with self._lock:
+            self._expected.pop(record.id, None)
+            self._kept.append((record, size))
+            self._bytes += size
+            while len(self._kept) > self._max_records or (self._bytes > self._max_bytes and len(self._kept) > 1):
+                self._bytes -= self._kept.popleft()[1]
+                self.dropped += 1
+        self._write(record)
+
+    def since(self, at: float = float("-inf")) -> list[Record]:
+        """Records due at or after a moment, in the order in which they ended."""
+        found: list[Record] = []
+        with self._lock:
+            for record, _ in reversed(self._kept):
+                if record.ended_at < at:
+                    break  # nothing ends before it is due, so all further back were due before ``at``
+                if record.scheduled_at >= at:
+                    found.append(record)
+        return found[::-1]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, record: Record) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(record.to_line())
+        except OSError as error:  # a full disk must not stop the load; /status and the log say what is missing
+            if not self.unwritten:
+                logger.error("records file cannot be written: %s", error.strerror)
+            self.unwritten += 1

@@ -1,0 +1,71 @@
+"""How long after the release was every objective met again, and stayed met?"""
+
+from collections.abc import Mapping, Sequence
+
+from chaos_mm.sli.indicators import INDICATORS, Selection, measure
+from chaos_mm.sli.measurement import Measurement, measured, no_data
+from chaos_mm.sli.objectives import Judgement, Objective
+from chaos_mm.sli.records import Record
+from chaos_mm.sli.windows import sliding
+
+
+def selection(filters: Mapping[str, str]) -> Selection:
+    """The records that an objective's filters choose."""
+    return Selection(filters.get("audience", ""), filters.get("modality", ""), filters.get("kind", ""))
+
+
+def answer(objective: Objective, records: Sequence[Record], window_seconds: float) -> Measurement:
+    """The objective's SLI over records that stand for ``window_seconds``."""
+    limit = objective.filters.get("threshold_seconds")
+    return measure(
+        objective.sli,
+        list(records),
+        window_seconds=window_seconds,
+        selection=selection(objective.filters),
+        threshold_seconds=None if limit is None else float(limit),
+    )
+
+
+def recovery_seconds(
+    records: Sequence[Record],
+    objectives: Sequence[Objective],
+    *,
+    released_at: float,
+    until: float,
+    step_seconds: float = 0.25,
+) -> Measurement:
+    """Seconds from release to the first moment from which every objective holds in each of its windows up to ``until``.
+
+    Windows begin at that moment, so a service that is back at once recovers in 0 s. Without a whole window after the
+    release, or when an objective is still broken in the last one, there is no recovery to report: no data, with the
+    objective's own reason. Objectives that records cannot answer are left out.
+    """
+    worst, samples = 0.0, 0
+    for objective in (one for one in objectives if one.sli in INDICATORS):
+        if until - released_at < objective.window_seconds:
+            reason = f"{objective.name}: its window of {objective.window_seconds:g} s after the release is not over"
+            return no_data(reason, "s", samples, max(0.0, until - released_at))
+        back, count, last = _met_from(objective, records, released_at, until, step_seconds)
+        samples += count
+        if back is None:
+            return no_data(f"not recovered: {last.reason}", "s", samples, until - released_at)
+        worst = max(worst, back - released_at)
+    if not samples:
+        return no_data("no objective that records can answer", "s", 0, max(0.0, until - released_at))
+    return measured(worst, "s", samples, until - released_at)
+
+
+def _met_from(
+    objective: Objective, records: Sequence[Record], start: float, end: float, step_seconds: float
+) -> tuple[float | None, int, Judgement]:
+    """(start of the unbroken run of met windows that reaches the end, samples seen, judgement of the last window)."""
+    windows = list(sliding(records, start, end, objective.window_seconds, step_seconds))
+    back: float | None = None
+    last = Judgement(False, f"{objective.name}: no window")
+    samples = 0
+    for begin, inside in windows:
+        found = answer(objective, inside, objective.window_seconds)
+        samples += found.samples
+        last = objective.judge(found.to_json())
+        back = (begin if back is None else back) if last.met else None
+    return back, samples, last

@@ -1,0 +1,229 @@
+"""Records, SLIs, marks and traffic over the real control API."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos_mm import faults
+from chaos_mm.control.client import ControlClient
+from chaos_mm.control.point import ControlPoint, PointSettings, start_control
+from chaos_mm.core.errors import BadRequest, LeaseConflict, NotFound, Unauthorized
+from chaos_mm.core.fault import Point, Target
+from chaos_mm.load.canaries import read_mix
+from chaos_mm.load.generator import Counters
+from chaos_mm.load.marks import Marks
+from chaos_mm.load.routes import LoadRoutes
+from chaos_mm.load.store import Store
+from chaos_mm.load.traffic import TrafficBook, TrafficSpec
+from chaos_mm.load.view import View
+from chaos_mm.sli.indicators import INDICATORS
+from chaos_mm.sli.records import Record
+from tests.load.virtual import Clock
+
+
+class Served:
+    """The load's HTTP side over a store that the test fills, on a clock that the test moves."""
+
+    def __init__(self, clock: Clock, folder: Path) -> None:
+        self.clock, self.store, self.marks = clock, Store(), Marks(clock)
+        self.traffic = TrafficBook(TrafficSpec(1.0, read_mix("text")), clock=clock)
+        self.counters = Counters()
+        view = View(self.store, self.marks, "", clock)
+        own = LoadRoutes("s1", self.store, self.marks, self.traffic, view, self.counters, clock)
+        settings = PointSettings("http://127.0.0.1:0", token_file=folder / "token")
+        self.point: ControlPoint = start_control(
+            settings,
+            Point.LOAD,
+            faults.catalogue(),
+            frozenset({Target.TRAFFIC}),
+            routes=own.routes(),
+            metrics=own.metrics,
+        )
+        self.client = ControlClient(self.point.server.url, self.point.token)
+        self.n = 0
+
+    def pass_time(self, seconds: int, **fields: Any) -> None:
+        """One request a second."""
+        for _ in range(seconds):
+            self.n += 1
+            at = self.clock.now
+            good = {"status": 200, "complete": True, "exact": True, "expected": "4072", "answer": "4072", "chunks": 4}
+            times = {"sent_at": at, "first_token_at": at + 0.1, "last_token_at": at + 0.2, "ended_at": at + 0.2}
+            self.store.add(Record(id=f"q{self.n}", n=self.n, scheduled_at=at, **{**good, **times, **fields}))
+            self.clock.now += 1.0
+
+    def lines(self, **query: Any) -> list[dict[str, Any]]:
+        return [
+            json.loads(line, parse_constant=pytest.fail) for line in self.client.text("/records", **query).splitlines()
+        ]
+
+
+@pytest.fixture
+def load(clock: Clock, tmp_path: Path) -> Iterator[Served]:
+    tmp_path.chmod(0o700)
+    served = Served(clock, tmp_path)
+    yield served
+    served.point.close()
+
+
+def a_run(load: Served) -> None:
+    load.pass_time(3)
+    for phase, wrong in (("baseline", False), ("fault", True), ("recovery", False)):
+        load.client.put(f"/marks/r1/{phase}", {})
+        load.pass_time(10, exact=not wrong, answer="0000" if wrong else "4072")
+
+
+def test_records_by_run_and_phase(load: Served) -> None:
+    a_run(load)
+    assert len(load.lines()) == 33
+    assert len(load.lines(run="r1")) == 30
+    fault = load.lines(run="r1", phase="fault")
+    assert len(fault) == 10
+    assert {(line["run"], line["phase"], line["exact"], line["ok"]) for line in fault} == {("r1", "fault", False, True)}
+    assert [line["id"] for line in load.lines(run="r1", limit=2)] == ["q32", "q33"]
+    assert len(load.lines(since=1030)) == 3
+    assert all(Record.from_json(line) for line in fault)
+
+
+def test_slis_by_phase(load: Served) -> None:
+    a_run(load)
+    for phase, value in (("baseline", 1.0), ("fault", 0.0), ("recovery", 1.0)):
+        answer = load.client.get("/slis", run="r1", phase=phase)
+        assert answer["phase_seconds"] == 10.0
+        assert answer["pending"] == 0
+        assert answer["slis"]["canary_exact"] == {
+            "measured": True, "value": value, "unit": "ratio", "samples": 10, "window_seconds": 10.0, "reason": "",
+        }  # fmt: skip
+        assert set(answer["slis"]) == {*INDICATORS, "recovery_seconds"}
+    whole = load.client.get("/slis/canary_exact", run="r1")
+    assert (whole["value"], whole["samples"], whole["window_seconds"]) == (pytest.approx(2 / 3), 30, 30.0)
+
+
+def test_the_last_window_of_a_phase(load: Served) -> None:
+    load.client.put("/marks/r1/fault", {})
+    load.pass_time(6, exact=False)
+    load.pass_time(4)
+    answer = load.client.get("/slis/canary_exact", run="r1", phase="fault", window_seconds=4)
+    assert (answer["value"], answer["samples"], answer["window_seconds"]) == (1.0, 4, 4.0)
+
+
+def test_without_a_run_it_is_the_last_minute(load: Served) -> None:
+    load.pass_time(100)
+    answer = load.client.get("/slis/ok_ratio")
+    assert (answer["samples"], answer["window_seconds"]) == (60, 60.0)
+    assert load.client.get("/slis/ok_ratio", window_seconds=5)["samples"] == 5
+
+
+def test_a_request_without_an_answer_holds_the_window_back(load: Served) -> None:
+    load.client.put("/marks/r1/fault", {})
+    load.pass_time(5)
+    load.store.expect("hanging", load.clock.now)
+    load.pass_time(5)  # the fast ones that were due after it are not counted yet: it may be a miss
+    answer = load.client.get("/slis", run="r1", phase="fault")
+    assert (answer["pending"], answer["phase_seconds"]) == (1, 10.0)
+    assert (answer["slis"]["ok_ratio"]["samples"], answer["slis"]["ok_ratio"]["window_seconds"]) == (5, 5.0)
+
+
+def test_filters(load: Served) -> None:
+    load.pass_time(5, kind="image", modality="image")
+    load.pass_time(5, kind="colour", modality="image", exact=False)
+    load.pass_time(5, audience="bystander")
+
+    def exact(**query: Any) -> Any:
+        return load.client.get("/slis/canary_exact", **query)["value"]
+
+    assert exact(modality="image") == 0.5
+    assert exact(kind="image") == 1.0
+    assert exact(audience="all") == pytest.approx(2 / 3)
+    assert load.client.get("/slis/bystander_ok")["samples"] == 5
+    assert load.client.get("/slis/ttft", threshold_seconds=0.05)["value"] == 0.0
+
+
+def test_no_data_has_a_reason(load: Served) -> None:
+    load.client.put("/marks/r1/baseline", {})
+    answer = load.client.get("/slis/canary_exact", run="r1", phase="baseline")
+    assert (answer["measured"], answer["value"], answer["samples"]) == (False, 0.0, 0)
+    assert answer["reason"]
+    later = load.client.get("/slis", run="r1", phase="recovery")
+    assert later["phase_seconds"] == 0.0
+    assert not later["slis"]["ok_ratio"]["measured"]
+
+
+def test_recovery_seconds(load: Served) -> None:
+    load.client.put("/marks/r1/fault", {})
+    load.pass_time(10, exact=False, answer="0000")
+    assert load.client.get("/slis/recovery_seconds", run="r1")["reason"] == "the run has no recovery phase yet"
+    load.client.put("/marks/r1/recovery", {})
+    load.pass_time(6, exact=False, answer="0000")
+    load.pass_time(40)
+    answer = load.client.get("/slis/recovery_seconds", run="r1", objectives="text-answers")
+    # Half of a 15 s window may be wrong, so it holds from the moment when at most seven wrong answers are left in it.
+    assert answer["measured"], answer["reason"]
+    assert 0.0 <= answer["value"] <= 6.0
+    with pytest.raises(BadRequest, match="objective is 'nothing'; allowed: "):
+        load.client.get("/slis/recovery_seconds", run="r1", objectives="nothing")
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "message"),
+    [
+        ("/slis/speed", {}, "SLI is 'speed'; allowed: ok_ratio"),
+        ("/slis", {"phase": "fault"}, "a phase belongs to a run"),
+        ("/slis", {"run": "r1", "phase": "chaos"}, "phase is 'chaos'"),
+        ("/slis", {"window_seconds": "soon"}, "window_seconds is 'soon'; allowed: a number from 0"),
+        ("/slis", {"window_seconds": "nan"}, "window_seconds is 'nan'"),
+        ("/slis", {"modality": "smell"}, "modality is 'smell'; allowed: image"),
+        ("/slis", {"windows": "3"}, "query 'windows' is unknown; allowed: run"),
+        ("/records", {"phase": "chaos"}, "phase is 'chaos'"),
+        ("/records", {"limit": "-1"}, "limit is '-1'"),
+        ("/slis/recovery_seconds", {}, "belongs to a run"),
+    ],
+)
+def test_bad_questions_are_named(load: Served, path: str, query: dict[str, str], message: str) -> None:
+    with pytest.raises(BadRequest, match=message):
+        load.client.get(path, **query)
+
+
+def test_an_unknown_run_is_not_found(load: Served) -> None:
+    for path in ("/slis", "/records"):
+        with pytest.raises(NotFound, match="run 'r9' was never marked"):
+            load.client.get(path, run="r9")
+
+
+def test_traffic_and_status(load: Served) -> None:
+    assert load.client.get("/status")["sending"] is False
+    body = {"rate": 5.0, "mix": "image=0.5,audio=0.5", "ttl_seconds": 60, "keepalive_seconds": 10}
+    assert load.client.put("/traffic/r1", body)["state"] == "live"
+    with pytest.raises(LeaseConflict, match="another body"):
+        load.client.put("/traffic/r1", {**body, "rate": 6.0})
+    load.pass_time(3, lag_seconds=0.25)
+    status = load.client.get("/status")
+    assert (status["sending"], status["rate"], status["session"]) == (True, 5.0, "s1")
+    assert (status["records"], status["lag_seconds"], status["current_run"]) == (3, 0.25, "")
+    assert load.client.delete("/traffic/r1") == {"gone": False}
+    assert load.client.delete("/traffic/r1") == {"gone": True}
+    assert load.client.get("/status")["traffic"][0]["ended_by"] == "release"
+
+
+def test_metrics_are_numbers_and_names(load: Served) -> None:
+    load.counters.ended[("canary", "image", "ok")] = 3
+    load.pass_time(2, question="a secret question", answer="a secret answer")
+    text = load.client.text("/metrics")
+    assert 'chaos_mm_load_requests_total{audience="canary",kind="image",outcome="ok"} 3' in text
+    assert "secret" not in text
+    for line in text.splitlines():
+        assert line.startswith("#") or math.isfinite(float(line.rsplit(" ", 1)[1]))
+
+
+def test_the_token_guards_all_of_it(load: Served) -> None:
+    stranger = ControlClient(load.point.server.url, "wrong")
+    for call in ("/records", "/slis", "/slis/ok_ratio", "/status"):
+        with pytest.raises(Unauthorized):
+            stranger.get(call)
+    for path in ("/marks/r1/fault", "/traffic/r1"):
+        with pytest.raises(Unauthorized):
+            stranger.put(path, {})
