@@ -10,7 +10,7 @@ from chaos_mm.core.rng import Rng
 
 _SIZE, _HOP = 512, 128  # samples of a frame and between frames: 32 ms and 8 ms at 16 kHz
 _BINS, _LAPS = _SIZE // 2 + 1, _SIZE // _HOP
-_FRAMES = 256  # transformed at a time, so that they stay in second-level cache
+_FRAMES = 256  # pairs of frames transformed at a time: long clips need no more memory than this
 
 
 @fault(
@@ -73,7 +73,9 @@ def audio_spectral_mask(
 def _energy(signal: Any) -> float:
     import numpy as np
 
-    return float(np.einsum("ij,ij->", signal, signal))
+    flat = signal.reshape(-1)
+    pieces = (flat[start : start + 8192] for start in range(0, flat.size, 8192))  # BLAS starts threads from 10,000 on
+    return float(sum(float(np.vdot(piece, piece)) for piece in pieces))
 
 
 def _clipped_share(before: Any, after: Any) -> float:
@@ -83,15 +85,11 @@ def _clipped_share(before: Any, after: Any) -> float:
     return float(((abs(after) > 1) & (abs(before) <= 1)).mean())
 
 
-def _samples(signal: Any, left: int, right: int) -> Any:
-    """The samples under frames left to right - 1; frame 0 is centred on sample 0, with silence before and behind."""
-    import numpy as np
-
-    start, stop = left * _HOP - _SIZE // 2, (right - 1) * _HOP + _SIZE // 2
-    piece = signal[:, max(start, 0) : stop]
-    padded = np.zeros((len(signal), stop - start), np.float32)
-    padded[:, max(-start, 0) : max(-start, 0) + piece.shape[1]] = piece
-    return padded
+def _lay(out: Any, signal: Any, left: int, right: int) -> None:
+    """Copy the samples under frames left to right - 1; frame 0 is centred on sample 0, around is silence."""
+    start = left * _HOP - _SIZE // 2
+    stop = min(start + out.shape[1], (right - 1) * _HOP + _SIZE // 2, signal.shape[1])
+    out[:, max(-start, 0) : stop - start] = signal[:, max(start, 0) : stop]
 
 
 def _frames(samples: Any, interleaved: int) -> Any:
@@ -117,7 +115,9 @@ def _area_for(signal: Any, region: str, place: tuple[float, float], limit: float
     from scipy import fft
 
     count = 1 + signal.shape[1] // _HOP
-    frames = _frames(_samples(signal, 0, count), 1)
+    padded = np.zeros((len(signal), (count + _LAPS - 1) * _HOP), np.float32)
+    _lay(padded, signal, 0, count)
+    frames = _frames(padded, 1)
     table = np.zeros((count + 1, _BINS + 1))
     for first in range(0, count, _FRAMES):
         spectrum = fft.rfft(frames[:, first : first + _FRAMES] * _window(), axis=-1, overwrite_x=True)
@@ -145,11 +145,9 @@ def _resynthesised(signal: Any, hole: tuple[int, int, int, int]) -> tuple[int, A
 
     left, right, low, high = hole
     count, half = right - left, (right - left + 1) // 2
-    samples = _samples(signal, left, right)
     pairs = np.zeros((len(signal), (half + _LAPS - 1) * _HOP), np.complex64)
-    pairs.real = samples[:, : pairs.shape[1]]
-    second = samples[:, half * _HOP :]
-    pairs.imag[:, : second.shape[1]] = second
+    _lay(pairs.real, signal, left, right)
+    _lay(pairs.imag, signal, left + half, right)
     both = _band_of(pairs, half, low, high, count % 2 == 1)
     out = np.zeros((len(signal), count + _LAPS - 1, _HOP), np.float32)
     out[:, : half + _LAPS - 1] = both.real

@@ -1,0 +1,107 @@
+# Every target does its own set-up from a fresh clone and is quick when that is done.
+#
+#   make demo       bring up a tiny real model, hurt it three times by `chaos run`, bring it down     ~5 min
+#   make test-fast  no model, no processes, no second environment                                     < 3 min
+#   make test       everything but the long tests; what CI runs
+#   make test-long  fuzz and soak at length, retraining
+#   make bench      ours against the known libraries, one table
+#   make check      ruff, mypy --strict, import-linter, README table
+#   make train      train the demo target's model again from its seed
+
+SHELL := /bin/bash
+PYTHON ?= $(shell .ci/find_python 3.11 3.12 3.13 || echo python3)
+PYTHON312 ?= $(shell .ci/find_python 3.12)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# One thread a process: the demo, the tests and the benchmarks all run several processes on few cores.
+export OMP_NUM_THREADS ?= 1
+
+BIN := .venv/bin
+READY := .venv/.ready
+READY_BENCH := .venv/.ready-bench
+READY_TRAIN := .venv/.ready-train
+READY312 := .venv312/.ready
+PYTEST := $(BIN)/python -m pytest -q
+STAGE := .ci/stage
+# The suites that must also run on Python 3.12 with the newest toolkit.
+SUITES312 := tests/core tests/control tests/faults tests/sli tests/edge tests/proxy tests/load tests/cli
+
+.NOTPARALLEL:
+.PHONY: demo test-fast test test-long bench check train setup setup-312 test-model test-live test-wheel test-312 clean
+
+demo: $(READY)
+	$(BIN)/chaos-mm demo
+
+test-fast: $(READY)
+	$(STAGE) test-fast 180 $(PYTEST) -m "not long and not live and not model and not wheel"
+
+test-model: $(READY)
+	$(STAGE) test-model 300 $(PYTEST) -m "model and not live and not long"
+
+test-live: $(READY)
+	$(STAGE) test-live 480 $(PYTEST) -m "live and not long and not wheel"
+
+test-wheel: $(READY)
+	$(STAGE) test-wheel 300 $(PYTEST) -m "wheel and not long"
+
+test-312: setup-312
+ifneq ($(PYTHON312),)
+	$(STAGE) test-312 180 .venv312/bin/python -m pytest -q -p no:cacheprovider \
+	  -m "not long and not live and not model and not wheel" $(SUITES312)
+endif
+
+test: test-fast test-model test-live test-wheel test-312
+
+test-long: $(READY)
+	$(PYTEST) -m long --timeout 0
+
+bench: $(READY_BENCH)
+	$(BIN)/python -m benchmarks.faults_bench
+	$(BIN)/python -m benchmarks.proxy_bench
+
+check: $(READY)
+	$(BIN)/ruff check --output-format concise .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/chaos-mm faults table --check README.md
+
+train: $(READY_TRAIN)
+	$(BIN)/python -m training
+
+setup: $(READY)
+
+setup-312:
+ifneq ($(PYTHON312),)
+	$(MAKE) $(READY312)
+else
+	@echo "NOT RUN: no Python 3.12"
+endif
+
+# torch is named by its plain version: pip takes a CPU wheel from the local disk where it is set up to find one, and
+# else what the package index has for this platform (on Linux a CUDA build; README says how to get the CPU one first).
+$(READY): pyproject.toml constraints.txt
+	exec 9>.venv.lock; flock 9; [ $@ -nt pyproject.toml -a $@ -nt constraints.txt ] || { \
+	  set -e; [ -x $(BIN)/python ] || $(PYTHON) -m venv .venv; \
+	  $(BIN)/python -m pip install -q -c constraints.txt hatchling torch==2.13.0; \
+	  $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[demo,dev]'; \
+	  touch $@; }
+
+$(READY_BENCH): $(READY)
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[bench]'
+	touch $@
+
+$(READY_TRAIN): $(READY)
+	command -v espeak-ng >/dev/null || apt-get install -y -q espeak-ng || { echo "install espeak-ng first"; exit 1; }
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[train]'
+	touch $@
+
+$(READY312): pyproject.toml constraints.txt
+	exec 9>.venv312.lock; flock 9; [ $@ -nt pyproject.toml -a $@ -nt constraints.txt ] || { \
+	  set -e; [ -x .venv312/bin/python ] || $(PYTHON312) -m venv .venv312; \
+	  .venv312/bin/python -m pip install -q -c constraints.txt hatchling; \
+	  .venv312/bin/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[proxy,load,dev]'; \
+	  touch $@; }
+
+clean:
+	rm -rf .venv .venv312 .venv.lock .venv312.lock dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,12 @@
+"""``make bench``: every benchmark, one after the other; the worst exit code of them."""
+
+from benchmarks import faults_bench, proxy_bench
+
+
+def main() -> int:
+    """Run all; the worst exit code."""
+    return max(faults_bench.main([]), proxy_bench.main([]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

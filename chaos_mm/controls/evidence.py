@@ -1,0 +1,79 @@
+"""What the points say of leases: hits, residue, readiness; as probes' answers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chaos_mm.controls.measuring import no_data
+from chaos_mm.controls.names import ANSWER_SECONDS, POINT_NAMES, control_urls, given, open_client
+from chaos_mm.controls.refusals import check_ready
+from chaos_mm.controls.run import Run, summed
+from chaos_mm.core.errors import ChaosMMError, PointUnreachable, UnknownLease
+
+__all__ = ["lease_at_points", "look_everywhere", "ready"]
+
+
+def lease_at_points(run: Run | None, name: str) -> dict[str, Any]:
+    """``value``: requests changed, ``samples``: requests the selector met, ``lease``: all of it."""
+    held = run.leases.get(name) if run is not None else None
+    if run is None or held is None:
+        return {**no_data(f"this run holds no lease {name!r}", "requests"), "lease": {}}
+    try:
+        timeout = ANSWER_SECONDS / len(held.urls)
+        found = [open_client(url, run.secrets, timeout).lease(name, run.id) for url in held.urls]
+    except UnknownLease:
+        reason = f"the {held.point} knows no lease {name!r} of this run: it was replaced"
+        return {**no_data(reason, "requests"), "lease": held.evidence}
+    except ChaosMMError as error:
+        return {**no_data(str(error), "requests"), "lease": held.evidence}
+    held.evidence = summed(found)
+    answer = {**no_data("", "requests"), "measured": True, "value": float(held.evidence["applied"])}
+    answer.update(samples=held.evidence["matched"], errored=held.evidence["errored"], lease=held.evidence)
+    return answer
+
+
+def look_everywhere(owner: str, configuration: Mapping[str, Any] | None, secrets: Any) -> dict[str, Any]:
+    """``value``: live leases at every configured address; "no data" when one set by hand does not answer."""
+    living: list[str] = []
+    silent: list[str] = []
+    asked = 0
+    for point, url in _addresses(configuration):
+        try:
+            leases = open_client(url, secrets, ANSWER_SECONDS / 2).leases(owner)
+        except PointUnreachable as error:
+            silent += [str(error)] if given(POINT_NAMES[point], configuration) else []
+            continue
+        except ChaosMMError as error:
+            silent.append(f"{url}: {error}")
+            continue
+        asked += 1
+        living += [f"{one['name']} of {one['owner']} at {url}" for one in leases if one["state"] == "live"]
+    answer = {**no_data("; ".join([*silent, *living]), "leases"), "value": float(len(living)), "samples": asked}
+    return {**answer, "measured": not silent and asked > 0}
+
+
+def _addresses(configuration: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    return [(point, url) for point in POINT_NAMES for url in control_urls(point, configuration)]
+
+
+def ready(points: Sequence[str], configuration: Mapping[str, Any] | None) -> dict[str, Any]:
+    """``value``: share of the points whose every address is ready."""
+    troubles, good = [], 0
+    for point in points:
+        try:
+            for url in _urls(point, configuration):
+                check_ready(url)
+            good += 1
+        except ChaosMMError as error:
+            troubles.append(f"{point}: {error}")
+    share = good / len(points) if points else 0.0
+    answer = {**no_data("; ".join(troubles), "ratio"), "value": share, "samples": len(points)}
+    return {**answer, "measured": bool(points)}
+
+
+def _urls(point: str, configuration: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if point not in POINT_NAMES:
+        raise PointUnreachable(f"no such point; there are {', '.join(POINT_NAMES)}")
+    urls = control_urls(point, configuration)
+    if not urls:
+        raise PointUnreachable(f"{POINT_NAMES[point].key} is not set")
+    return urls

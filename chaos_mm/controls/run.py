@@ -1,0 +1,188 @@
+"""The run of this process: its id, the leases it holds, the phase it is in, and whether somebody watches over it.
+
+``chaos_mm.controls.verdict`` makes it, ``chaos_mm.actions`` ask for it: without a watched run nothing is injected,
+since Chaos Toolkit goes on when a control is missing or broken.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from chaoslib.exceptions import ActivityFailed
+
+from chaos_mm.controls.names import open_client
+from chaos_mm.controls.stopping import StopFlag
+from chaos_mm.core.canary import new_run_id
+from chaos_mm.core.errors import ChaosMMError
+
+__all__ = ["HEARTBEAT_SECONDS", "HeldLease", "Run", "current", "install", "require", "uninstall"]
+
+logger = logging.getLogger("chaostoolkit")
+HEARTBEAT_SECONDS = 5.0  # older than this, the guard counts as dead and nothing is injected
+GONE = "process"  # the point that answers now knows nothing of the lease: it was replaced, and is clean
+PHASES = ("baseline", "fault", "recovery", "end")
+
+
+@dataclass(eq=False)
+class HeldLease:
+    """A lease that this run asked for, and what is known of it."""
+
+    name: str
+    fault: str
+    target: str
+    point: str
+    urls: tuple[str, ...]
+    keepalive_seconds: float
+    evidence: dict[str, Any] = field(default_factory=dict)
+    released: threading.Event = field(default_factory=threading.Event)
+
+
+class Run:
+    """One experiment under way. ``beat`` is the guard's last sign of life, on ``clock``."""
+
+    def __init__(
+        self,
+        title: str,
+        experiment: str = "",
+        configuration: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.id = new_run_id()
+        self.title = title
+        self.experiment = experiment
+        self.started = datetime.now(UTC).isoformat()
+        self.configuration = dict(configuration or {})
+        self.secrets = dict(secrets or {})
+        self.clock = clock
+        self.stop = StopFlag()
+        self.unwinding = threading.Event()
+        self.closed = threading.Event()
+        self.traffic_ended = threading.Event()
+        self.traffic_ended.set()
+        self.beat = float("-inf")
+        self.leases: dict[str, HeldLease] = {}
+        self.phase = ""
+        self.begun: list[str] = []
+        self.phase_since = clock()
+        self._lock = threading.RLock()
+
+    @property
+    def watched(self) -> bool:
+        """Whether the guard gave a sign of life lately."""
+        return self.clock() - self.beat < HEARTBEAT_SECONDS and not self.closed.is_set()
+
+    def enter(self, phase: str) -> bool:
+        """Go on to a later phase; False when the run is there already or beyond."""
+        with self._lock:
+            if PHASES.index(phase) <= (PHASES.index(self.phase) if self.phase else -1):
+                return False
+            self.phase, self.phase_since = phase, self.clock()
+            self.begun.append(phase)
+            return True
+
+    def phase_left(self, seconds: float) -> float:
+        """Seconds until the phase has lasted ``seconds``."""
+        return self.phase_since + seconds - self.clock()
+
+    def hold(self, lease: HeldLease) -> None:
+        """Answer for a lease; called before it is asked for, so that a signal in between releases it."""
+        with self._lock:
+            self.leases[lease.name] = lease
+
+    def held(self) -> list[HeldLease]:
+        """Leases not yet released."""
+        with self._lock:
+            return [lease for lease in self.leases.values() if not lease.released.is_set()]
+
+    def forget(self, lease: HeldLease) -> None:
+        """It never came to be: there is nothing to answer for."""
+        with self._lock:
+            lease.released.set()
+            if self.leases.get(lease.name) is lease:
+                del self.leases[lease.name]
+
+    def release(self, lease: HeldLease, timeout: float = 2.0) -> list[str]:
+        """Release at every URL; what went wrong, in words. One failing never stops the others."""
+        troubles, found = [], []
+        for url in lease.urls:
+            try:
+                found.append(open_client(url, self.secrets, timeout).release(lease.name, self.id)["lease"])
+            except ChaosMMError as error:
+                troubles.append(f"{lease.point} at {url}: {error}")
+        known = [one for one in found if one]
+        if known:
+            lease.evidence = summed(known)
+        elif not lease.released.is_set():
+            lease.evidence = {**lease.evidence, "ended_by": GONE}
+        if not troubles:
+            lease.released.set()
+        return troubles
+
+    def release_all(self, timeout: float = 2.0) -> list[str]:
+        """Release whatever was ever asked for, what seems released too: an injection may have been slower than its
+        release. Troubles with leases that are not known to be released, in words."""
+        troubles = []
+        for lease in list(self.leases.values()):
+            was_released = lease.released.is_set()
+            found = self.release(lease, timeout)
+            troubles += [] if was_released else found
+        return troubles
+
+
+def summed(leases: list[dict[str, Any]]) -> dict[str, Any]:
+    """One lease at several points as one: the first, with the counts added up."""
+    if not leases:
+        return {}
+    counts = {key: sum(int(lease.get(key, 0)) for lease in leases) for key in ("matched", "applied", "errored")}
+    return {**leases[0], **counts}
+
+
+_current: Run | None = None
+
+
+def install(run: Run) -> None:
+    """Make it the run of this process."""
+    global _current
+    _current = run
+
+
+def uninstall(run: Run) -> None:
+    """The run is over."""
+    global _current
+    if _current is run:
+        _current = None
+
+
+def current() -> Run | None:
+    """The run of this process, if an experiment with our control is under way."""
+    return _current
+
+
+def require(what: str) -> Run:
+    """The watched run; without one nothing may be injected and the experiment is stopped.
+
+    An ordinary error would not do: Chaos Toolkit would go on and exit 0. In the main thread this raises
+    ``SystemExit(20)``, the toolkit's word for "stop, with rollbacks"; elsewhere it signals the main thread.
+    """
+    run = _current
+    if run is not None and run.watched and not run.stop.is_set():
+        return run
+    why = _why_not(run)
+    logger.error(f"{what}: nothing was injected: {why}")
+    if threading.current_thread() is threading.main_thread():
+        raise SystemExit(20)
+    from chaos_mm.controls.signals import interrupt_main
+
+    interrupt_main()
+    raise ActivityFailed(f"{what}: nothing was injected: {why}")
+
+
+def _why_not(run: Run | None) -> str:
+    if run is None:
+        return "the control chaos_mm.controls.verdict does not watch over this run; name it under 'controls'"
+    return "this run is being stopped" if run.stop.is_set() else "the guard of this run is dead"

@@ -1,0 +1,64 @@
+"""A few plain questions to the service under test, past every proxy of ours, over an OpenAI-compatible API."""
+
+import http.client
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+__all__ = ["complete", "models"]
+
+API_KEY_VARIABLE = "CHAOS_MM_TARGET_API_KEY"
+_MAX_ANSWER_BYTES = 1 << 20
+
+
+def models(url: str, timeout: float, secrets: Mapping[str, Any] | None = None) -> list[str]:
+    """Names of the models that are served; empty when nothing answers as it should."""
+    try:
+        status, answer = _exchange(url, "GET", "/v1/models", None, timeout, secrets)
+    except OSError:
+        return []
+    found = answer.get("data") if status == 200 else None
+    return [str(m["id"]) for m in found if isinstance(m, dict) and "id" in m] if isinstance(found, list) else []
+
+
+def complete(url: str, model: str, prompt: str, timeout: float, secrets: Mapping[str, Any] | None = None) -> str:
+    """The text of one short greedy completion. Raises OSError in words when there is none."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": 16,
+        "temperature": 0,
+    }
+    status, answer = _exchange(url, "POST", "/v1/chat/completions", body, timeout, secrets)
+    if status != 200:
+        raise OSError(f"{url} answers {status}")
+    try:
+        text = answer["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError):
+        raise OSError(f"{url} answers 200 without a completion") from None
+    return text if isinstance(text, str) else ""
+
+
+def _exchange(
+    url: str, method: str, path: str, body: Any, timeout: float, secrets: Mapping[str, Any] | None
+) -> tuple[int, dict[str, Any]]:
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout)
+    try:
+        data = None if body is None else json.dumps(body).encode()
+        connection.request(method, path, data, {"Content-Type": "application/json", **_key(secrets)})
+        response = connection.getresponse()
+        answer = json.loads(response.read(_MAX_ANSWER_BYTES))
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"{url} does not answer as an OpenAI-compatible API: {type(error).__name__}") from None
+    finally:
+        connection.close()
+    return response.status, answer if isinstance(answer, dict) else {}
+
+
+def _key(secrets: Mapping[str, Any] | None) -> dict[str, str]:
+    key = (secrets or {}).get("target_api_key") or os.environ.get(API_KEY_VARIABLE, "")
+    return {"Authorization": f"Bearer {key}"} if key else {}

@@ -1,0 +1,10 @@
+"""The demo: target, proxy and load in the background on this machine, under one supervisor.
+
+lifecycle   what ``chaos-mm demo up|down|status`` do
+supervisor  the detached process that starts, watches and restarts the others
+child       one of those others: started tethered, ready when it says so
+tether      makes a process die with its supervisor
+ports       which ports, and whether they are free
+state       demo.json, where the parts above meet
+experiments the three runs of a bare ``chaos-mm demo`` and their table
+"""

@@ -1,0 +1,1 @@
+"""The demo target: a tiny multimodal model of our own and its OpenAI-compatible server."""

@@ -1,0 +1,63 @@
+"""A bare injection point (real control API, real leases, no traffic) in this process, and ``chaos`` pointed at it."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import chaos_mm
+from chaos_mm.control.api import ControlApi
+from chaos_mm.control.client import ControlClient
+from chaos_mm.control.server import ControlServer, serve_control
+from chaos_mm.core.fault import Point
+from chaos_mm.core.lease_book import LeaseBook
+from chaos_mm.faults import catalogue
+from tests.edge.chaos import Chaos
+
+CLOSED = "http://127.0.0.1:9"  # discard: nobody listens there
+
+
+class BarePoint:
+    """A point of any kind whose leases the test can look at."""
+
+    def __init__(self, point: Point, token: str, port: int = 0) -> None:
+        self.book = LeaseBook(catalogue(), point=point)
+        api = ControlApi(self.book, token, version=chaos_mm.__version__)
+        self.server: ControlServer = serve_control(api, f"http://127.0.0.1:{port}")
+        self.url = self.server.url
+        self.client = ControlClient(self.url, token)
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> str:
+    tmp_path.chmod(0o700)
+    made = secrets.token_urlsafe(32)
+    path = tmp_path / "token"
+    path.touch(0o600)
+    path.write_text(made)
+    return made
+
+
+@pytest.fixture
+def make_point(token: str) -> Iterator[Callable[..., BarePoint]]:
+    made: list[BarePoint] = []
+
+    def make(point: Point = Point.PROXY, port: int = 0) -> BarePoint:
+        made.append(BarePoint(point, token, port))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.server.close()
+
+
+@pytest.fixture
+def point(make_point: Callable[..., BarePoint]) -> BarePoint:
+    return make_point(Point.PROXY)
+
+
+@pytest.fixture
+def chaos(tmp_path: Path, point: BarePoint) -> Chaos:
+    others = {f"CHAOS_MM_{name}_CONTROL_URL": CLOSED for name in ("AGENT", "HOST", "LOAD")}
+    return Chaos(tmp_path, {**others, "CHAOS_MM_PROXY_CONTROL_URL": point.url})
