@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import unquote
 
 from chaos_mm.control.messages import Request, Response, Route
+from chaos_mm.control.token import proof
 from chaos_mm.core.errors import BadRequest, ChaosMMError, Forbidden, NotFound, TooLarge, Unauthorized
 from chaos_mm.core.lease import Lease
 from chaos_mm.core.lease_book import LeaseBook
@@ -62,6 +63,12 @@ class ControlApi:
             logger.exception("control request failed")
             return Response.json({"error": f"internal error: {type(error).__name__}", "kind": "error"}, 500)
 
+    def trusts(self, request: Request) -> bool:
+        """Whether it carries the token."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode(), self._token)
+        return right and scheme.lower() == "bearer"
+
     def _answer(self, request: Request) -> Response:
         if "origin" in request.headers:
             raise Forbidden("requests from a web page (Origin) are refused")
@@ -69,8 +76,8 @@ class ControlApi:
         if len(request.body) > MAX_BODY_BYTES:
             raise TooLarge(f"the body has {len(request.body)} bytes; at most {MAX_BODY_BYTES} are taken")
         route, variables = self._find(request)
-        if not route.open:
-            self._check_token(request.headers.get("authorization", ""))
+        if not route.open and not self.trusts(request):
+            raise Unauthorized("a bearer token is needed; it stands in the file that CHAOS_MM_TOKEN_FILE names")
         return route.handler(request, **{name: unquote(value) for name, value in variables.items()})
 
     def _find(self, request: Request) -> tuple[Route, dict[str, str]]:
@@ -96,12 +103,6 @@ class ControlApi:
         except ValueError:
             raise Forbidden("Host must be an IP address, localhost, or a name given with --allow-host") from None
 
-    def _check_token(self, header: str) -> None:
-        scheme, _, given = header.partition(" ")
-        right = hmac.compare_digest(given.strip().encode(), self._token)
-        if scheme.lower() != "bearer" or not right:
-            raise Unauthorized("a bearer token is needed; it stands in the file that CHAOS_MM_TOKEN_FILE names")
-
     def _own_routes(self) -> tuple[Route, ...]:
         return (
             Route("GET", "/health", self._health, open=True),
@@ -117,9 +118,10 @@ class ControlApi:
         )
 
     def _health(self, request: Request) -> Response:
-        book = self.book
+        book, nonce = self.book, request.query.get("nonce", "")
         return Response.json(
             {
+                **({"proof": proof(self._token.decode(), nonce)} if nonce else {}),
                 "ok": True,
                 "point": book.point.value,
                 "armed": book.armed,
@@ -147,7 +149,7 @@ class ControlApi:
         return Response.json(self._shown(self.book.lease(name, request.query.get("owner", ""))))
 
     def _put(self, request: Request, name: str) -> Response:
-        return Response.json(self._shown(self.book.put(name, request.json())))
+        return Response.json(self._shown(self.book.put(name, request.json(), request.arrived)))
 
     def _keepalive(self, request: Request, name: str) -> Response:
         owner = request.json().get("owner")

@@ -1,8 +1,10 @@
 """Speaks to injection points: one connection a call, no proxies, no redirects, errors of the shared tree."""
 
+import hmac
 import http.client
 import json
 import os
+import secrets
 import socket
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,15 +12,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from chaos_mm.control.token import read_token
-from chaos_mm.core.errors import BadRequest, ChaosMMError, PointUnreachable, by_kind
+from chaos_mm.control.token import proof, read_token
+from chaos_mm.core.errors import BadRequest, ChaosMMError, PointUnreachable, Unauthorized, by_kind
 
 
 class ControlClient:
     """A client of one point.
 
     ``url``: ``http://host:port``, ``https://host:port`` or ``unix:///path``. ``token``: as text; read from its file at
-    the first call that needs it when None, and again after a 401, since tokens rotate. ``timeout`` in seconds.
+    the first call that needs it when None. Before that call the point must prove that it knows the same token.
+    ``timeout`` in seconds, for each exchange.
     """
 
     def __init__(self, url: str, token: str | None = None, *, token_file: Path | None = None, timeout: float = 2.0):
@@ -30,6 +33,7 @@ class ControlClient:
             )
         self.url, self.timeout = url.rstrip("/"), timeout
         self._token, self._token_file, self._rereads = token, token_file, token is None
+        self._proven = False
 
     def health(self) -> dict[str, Any]:
         """Who answers: ``{"ok", "point", "armed", "stopped", "version", "catalogue", "instance"}``; needs no token."""
@@ -40,36 +44,39 @@ class ControlClient:
 
     def faults(self) -> list[dict[str, Any]]:
         """The declarations this point can inject."""
-        return list(self._call("GET", "/faults")["faults"])
+        return self._list("faults", self._call("GET", "/faults"))
 
     def put_lease(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create or renew a lease."""
-        return dict(self._call("PUT", f"/leases/{quote(name, safe='')}", body))
+        return self._object(self._call("PUT", f"/leases/{quote(name, safe='')}", body))
 
     def keepalive(self, name: str, owner: str) -> dict[str, Any]:
         """Push the dead-man's deadline out."""
-        return dict(self._call("POST", f"/leases/{quote(name, safe='')}/keepalive", {"owner": owner}))
+        return self._object(self._call("POST", f"/leases/{quote(name, safe='')}/keepalive", {"owner": owner}))
 
     def leases(self, owner: str = "") -> list[dict[str, Any]]:
         """Every lease, live and recently ended."""
-        return list(self._call("GET", _with_query("/leases", owner=owner))["leases"])
+        return self._list("leases", self._call("GET", _with_query("/leases", owner=owner)))
 
     def lease(self, name: str, owner: str = "") -> dict[str, Any]:
         """One lease; raises UnknownLease."""
-        return dict(self._call("GET", _with_query(f"/leases/{quote(name, safe='')}", owner=owner)))
+        return self._object(self._call("GET", _with_query(f"/leases/{quote(name, safe='')}", owner=owner)))
 
     def release(self, name: str, owner: str, force: bool = False) -> dict[str, Any]:
         """End a lease; ``{"gone", "lease", "instance"}``. Gone is success."""
         path = _with_query(f"/leases/{quote(name, safe='')}", owner=owner, force="1" if force else "")
-        return dict(self._call("DELETE", path))
+        answer = self._object(self._call("DELETE", path))
+        if "lease" not in answer or "gone" not in answer:
+            raise self._foreign()
+        return answer
 
     def stop(self) -> dict[str, Any]:
         """Release everything and refuse new leases."""
-        return dict(self._call("POST", "/stop"))
+        return self._object(self._call("POST", "/stop"))
 
     def clear_stop(self) -> dict[str, Any]:
         """Lift the stop latch."""
-        return dict(self._call("DELETE", "/stop"))
+        return self._object(self._call("DELETE", "/stop"))
 
     def get(self, path: str, **query: Any) -> Any:
         """The JSON at a point's own route."""
@@ -94,21 +101,55 @@ class ControlClient:
         except ValueError:
             raise PointUnreachable(f"{self.url} answers {status}, but not as a chaos_mm point does") from None
 
+    def _object(self, answer: Any) -> dict[str, Any]:
+        if not isinstance(answer, dict):
+            raise self._foreign()
+        return answer
+
+    def _list(self, name: str, answer: Any) -> list[dict[str, Any]]:
+        found = self._object(answer).get(name)
+        if not isinstance(found, list):
+            raise self._foreign()
+        return [self._object(one) for one in found]
+
+    def _foreign(self) -> PointUnreachable:
+        return PointUnreachable(f"{self.url} answers, but not as a chaos_mm point does")
+
     def _exchange(self, method: str, path: str, body: Mapping[str, Any] | None, with_token: bool) -> tuple[int, bytes]:
-        cached = self._token is not None
+        if with_token:
+            self._check_proof()
         status, answer = self._send(method, path, body, with_token)
-        if status == 401 and with_token and cached and self._rereads:
-            self._token = None
-            status, answer = self._send(method, path, body, with_token)
         if status >= 400:
             raise _error(self.url, status, answer)
         return status, answer
 
+    def _check_proof(self) -> None:
+        """Have the other side show that it knows the token before it is handed over: a stray server must not get it."""
+        if self._proven:
+            return
+        for fresh in (False, True):
+            token = self._current_token(fresh)
+            nonce = secrets.token_hex(16)
+            status, answer = self._send("GET", f"/health?nonce={nonce}", None, with_token=False)
+            if status >= 400:
+                raise _error(self.url, status, answer)
+            self._proven = hmac.compare_digest(_proof_in(self.url, answer), proof(token, nonce))
+            if self._proven or not self._rereads:
+                break
+        if not self._proven:
+            raise Unauthorized(
+                f"the point at {self.url} has another token; both must read the same CHAOS_MM_TOKEN_FILE"
+            )
+
+    def _current_token(self, fresh: bool) -> str:
+        if self._token is None or (fresh and self._rereads):
+            self._token = read_token(self._token_file)
+        return self._token
+
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None, with_token: bool) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json"}
         if with_token:
-            self._token = self._token or read_token(self._token_file)
-            headers["Authorization"] = f"Bearer {self._token}"
+            headers["Authorization"] = f"Bearer {self._current_token(fresh=False)}"
         data = None if body is None else json.dumps(body, allow_nan=False).encode()
         connection = _connect(self.url, self.timeout)
         try:
@@ -197,6 +238,13 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self._seconds)
         self.sock.connect(self._path)
+
+
+def _proof_in(url: str, answer: bytes) -> str:
+    try:
+        return str(json.loads(answer)["proof"])
+    except (ValueError, LookupError, TypeError):
+        raise PointUnreachable(f"{url} answers, but is no chaos_mm point") from None
 
 
 def _error(url: str, status: int, answer: bytes) -> ChaosMMError:

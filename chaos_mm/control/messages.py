@@ -13,13 +13,14 @@ _MAX_DEPTH = 32
 
 @dataclass(frozen=True)
 class Request:
-    """One request, its header names in lower case, its query decoded."""
+    """One request, its header names in lower case, its query decoded; ``arrived`` on the point's clock."""
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    arrived: float | None = None
 
     def json(self) -> dict[str, Any]:
         """The body as an object. Raises BadRequest on anything that is not strict JSON."""

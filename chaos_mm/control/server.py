@@ -12,18 +12,18 @@ import ssl
 import stat
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from chaos_mm.control.api import MAX_BODY_BYTES, ControlApi
+from chaos_mm.control.connections import REQUEST_SECONDS, Connections
 from chaos_mm.control.messages import Request, Response
 from chaos_mm.core.errors import BadRequest, ChaosMMError, Forbidden, TooLarge
 
 logger = logging.getLogger("chaos_mm.control")
-_IDLE_SECONDS = 15.0
-_MAX_CONNECTIONS = 64
 _TICK_SECONDS = 0.1
 
 
@@ -106,38 +106,30 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     block_on_close = False
     request_queue_size = 128
     api: ControlApi
+    connections: Connections
 
     def service_actions(self) -> None:
         # Leases end on time even when nobody asks; the hot path checks the deadline by itself as well.
         self.api.book.expire()
+        self.connections.reap()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        self.connections.admit(request)
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+    def shutdown_request(self, request: Any) -> None:
+        self.connections.leave(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         logger.debug("control connection ended badly", exc_info=True)
-
-    @property
-    def _free(self) -> threading.BoundedSemaphore:
-        return self.connections
-
-    connections: threading.BoundedSemaphore
 
 
 class _TcpServer(_Server):
     allow_reuse_address = True
 
     def __init__(self, api: ControlApi, host: str, port: int) -> None:
-        self.api, self.connections = api, threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self.api, self.connections = api, Connections()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
@@ -146,7 +138,7 @@ class _UnixServer(_Server):
     address_family = socket.AF_UNIX
 
     def __init__(self, api: ControlApi, path: Path) -> None:
-        self.api, self.connections = api, threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self.api, self.connections = api, Connections()
         self._path, self._bound = path, False
         super().__init__(str(path), _Handler)  # type: ignore[arg-type]
 
@@ -189,23 +181,29 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "chaos-mm"
     sys_version = ""
-    timeout = _IDLE_SECONDS
+    timeout = REQUEST_SECONDS
     server: _Server
 
     def setup(self) -> None:
         if isinstance(self.request, ssl.SSLSocket):
-            self.request.settimeout(_IDLE_SECONDS)
+            self.request.settimeout(REQUEST_SECONDS)
             self.request.do_handshake()
         super().setup()
+        self._arrived = self.server.api.book.clock()
 
     def _serve(self) -> None:
+        arrived = self._arrived
         try:
             request = self._read()
         except ChaosMMError as error:
             self.close_connection = True  # the body was not read, so the stream cannot be trusted
             self._send(Response.json({"error": str(error), "kind": error.kind}, error.status))
             return
-        self._send(self.server.api.handle(request))
+        connections = self.server.connections
+        connections.answering(self.request, self.server.api.trusts(request))
+        self._send(self.server.api.handle(replace(request, arrived=arrived)))
+        connections.answered(self.request)
+        self._arrived = self.server.api.book.clock()
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_PATCH = do_OPTIONS = _serve
 

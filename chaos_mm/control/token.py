@@ -4,6 +4,7 @@ The first point to start makes it; everyone else reads it. It lives in a 0600 fi
 URL, a log or a journal.
 """
 
+import hmac
 import os
 import re
 import secrets
@@ -49,6 +50,11 @@ def load_or_create_token(path: Path | None = None) -> str:
     if not path.is_symlink() and not path.exists():
         _create(path)
     return read_token(path)
+
+
+def proof(token: str, nonce: str) -> str:
+    """HMAC-SHA-256 by which a point shows that it knows the token before a client hands it over."""
+    return hmac.new(token.encode(), b"chaos_mm.point:" + nonce.encode(), "sha256").hexdigest()
 
 
 def _create(path: Path) -> None:

@@ -11,12 +11,14 @@ from chaos_mm.controls import run as live
 from chaos_mm.controls import traffic
 from chaos_mm.controls.guard import Guard
 from chaos_mm.controls.measuring import Load
+from chaos_mm.controls.names import ANSWER_SECONDS, TARGET_URL, text_of
 from chaos_mm.controls.phases import Phases
 from chaos_mm.controls.refusals import ACTIONS, injected_fault, needs_load, refusals
 from chaos_mm.controls.run import Run
 from chaos_mm.controls.signals import Signals, interrupt_main
 from chaos_mm.controls.strict import is_value, strict
 from chaos_mm.controls.summary import summary, write_summary
+from chaos_mm.controls.target import started_at
 from chaos_mm.core.errors import ChaosMMError
 
 __all__ = ["Armed"]
@@ -41,6 +43,7 @@ class Armed:
         self._load_needed = load_rate > 0 or needs_load(experiment)
         self._phases = Phases(self.run, self._load_needed)
         self._refusals: list[str] = []
+        self._target_started: float | None = None
         self._begun = self._finished = False
 
     def arm(self) -> None:
@@ -61,6 +64,7 @@ class Armed:
         if reasons:
             raise InterruptExecution("chaos_mm refuses to begin: " + "; ".join(reasons))
         logger.info(f"chaos_mm {self.run.id}: watching over this run")
+        self._target_started = self._target_start()
         if self._load_needed:
             self._start_traffic()
         self._phases.enter("baseline")
@@ -112,6 +116,18 @@ class Armed:
         self._signals.restore()
         self._stop_traffic()
 
+    def _target_start(self) -> float | None:
+        return started_at(text_of(TARGET_URL, self.run.configuration), ANSWER_SECONDS)
+
+    def _target_replaced(self) -> bool | None:
+        """Whether another process serves now than at the beginning; None where that cannot be told."""
+        before, after = self._target_started, self._target_start()
+        if before is None or after is None:
+            return None
+        if before != after:
+            logger.warning("chaos_mm: the target was replaced while this run was under way")
+        return before != after
+
     def _dry(self, activity: Mapping[str, Any]) -> bool:
         return bool(activity.get("dry") or self.experiment.get("dry"))
 
@@ -126,7 +142,7 @@ class Armed:
 
     def _write(self, interrupted: bool) -> None:
         try:
-            path = write_summary(summary(self.run, self._phases, interrupted))
+            path = write_summary(summary(self.run, self._phases, interrupted, self._target_replaced()))
         except (OSError, ChaosMMError, ValueError) as error:
             logger.error(f"chaos_mm: no summary of this run was written: {error}")
         else:

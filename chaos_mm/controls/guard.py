@@ -39,11 +39,18 @@ class Guard(threading.Thread):
             run.beat = run.clock()
             if run.stop.wait(_BEAT_SECONDS):
                 # Again on every beat: a lease asked for while the signal came may have arrived only now.
-                for trouble in run.release_all():
-                    logger.warning(f"chaos_mm: not released yet: {trouble}")
+                self._release_all()
                 if not run.unwinding.wait(_NUDGE_SECONDS):
                     self._nudge()
                 run.closed.wait(_NUDGE_SECONDS)
+
+    def _release_all(self) -> None:
+        try:
+            troubles = self.watched_run.release_all()
+        except Exception as error:  # whatever it is, this thread must live to try again
+            troubles = [f"{type(error).__name__}: {error}"]
+        for trouble in troubles:
+            logger.warning(f"chaos_mm: not released yet: {trouble}")
 
 
 class Renewal(threading.Thread):
@@ -79,4 +86,4 @@ def renew_lease(run: Run, lease: HeldLease) -> None:
         def say(timeout: float, url: str = url) -> None:
             open_client(url, run.secrets, timeout).keepalive(lease.name, run.id)
 
-        Renewal(run, lease.keepalive_seconds, lease.released, say, f"lease {lease.name!r} at {url}").start()
+        Renewal(run, lease.keepalive_seconds, lease.given_up, say, f"lease {lease.name!r} at {url}").start()

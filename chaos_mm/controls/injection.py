@@ -82,7 +82,7 @@ def _refuse_second(run: Run, held: HeldLease) -> None:
 def _body(run: Run, fault: Fault, params: Mapping[str, Any], frame: Mapping[str, Any]) -> dict[str, Any]:
     radius = {"rate": frame["rate"], "selector": frame["selector"], "limit": frame["limit"]}
     body = {key: frame[key] for key in ("ttl_seconds", "keepalive_seconds", "seed", "mode")}
-    reason = frame["reason"] or run.title
+    reason = "".join(c if c.isprintable() else " " for c in frame["reason"] or run.title)
     return {
         **body,
         "owner": run.id,

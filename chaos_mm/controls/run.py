@@ -29,7 +29,10 @@ PHASES = ("baseline", "fault", "recovery", "end")
 
 @dataclass(eq=False)
 class HeldLease:
-    """A lease that this run asked for, and what is known of it."""
+    """A lease that this run asked for, and what is known of it.
+
+    ``given_up`` from the first try to release it: it gets no more keepalives, so it ends even where that try failed.
+    """
 
     name: str
     fault: str
@@ -38,6 +41,7 @@ class HeldLease:
     urls: tuple[str, ...]
     keepalive_seconds: float
     evidence: dict[str, Any] = field(default_factory=dict)
+    given_up: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
 
 
@@ -102,12 +106,14 @@ class Run:
     def forget(self, lease: HeldLease) -> None:
         """It never came to be: there is nothing to answer for."""
         with self._lock:
+            lease.given_up.set()
             lease.released.set()
             if self.leases.get(lease.name) is lease:
                 del self.leases[lease.name]
 
     def release(self, lease: HeldLease, timeout: float = 2.0) -> list[str]:
         """Release at every URL; what went wrong, in words. One failing never stops the others."""
+        lease.given_up.set()
         troubles, found = [], []
         for url in lease.urls:
             try:

@@ -2,10 +2,12 @@
 
     {"run": "r3f9a2c71d0e4", "experiment": "image-noise", "title": "…", "started": "2026-…Z",
      "fault": "image_noise" | "", "lease": {…the lease's last JSON…} | null, "leases": [{…}, …],
-     "phases": {"baseline": {"<sli>": answer, …}, "fault": {…}, "recovery": {…}}, "interrupted": false}
+     "phases": {"baseline": {"<sli>": answer, …}, "fault": {…}, "recovery": {…}}, "interrupted": false,
+     "target_replaced": true | false | null}
 
 ``experiment`` is the file's stem where the command line tells it, else "". ``phases`` holds the phases that were
-begun. An answer is a probe's answer. This says what happened and judges nothing.
+begun. ``target_replaced`` says whether another process serves than at the beginning, null where its ``/metrics`` do not
+tell. An answer is a probe's answer. This says what happened and judges nothing.
 """
 
 import json
@@ -20,7 +22,7 @@ from chaos_mm.controls.strict import strict
 __all__ = ["summary", "write_summary"]
 
 
-def summary(run: Run, phases: Phases, interrupted: bool) -> dict[str, Any]:
+def summary(run: Run, phases: Phases, interrupted: bool, target_replaced: bool | None = None) -> dict[str, Any]:
     """The summary as plain JSON."""
     leases = [strict({**lease.evidence, "name": lease.name, "fault": lease.fault}) for lease in run.leases.values()]
     begun = [phase for phase in run.begun if phase != "end"]
@@ -34,6 +36,7 @@ def summary(run: Run, phases: Phases, interrupted: bool) -> dict[str, Any]:
         "leases": leases,
         "phases": {phase: strict(phases.measured(phase)) for phase in begun},
         "interrupted": interrupted,
+        "target_replaced": target_replaced,
     }
 
 

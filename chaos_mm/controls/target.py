@@ -3,11 +3,12 @@
 import http.client
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["complete", "models"]
+__all__ = ["complete", "models", "started_at"]
 
 API_KEY_VARIABLE = "CHAOS_MM_TARGET_API_KEY"
 _MAX_ANSWER_BYTES = 1 << 20
@@ -21,6 +22,19 @@ def models(url: str, timeout: float, secrets: Mapping[str, Any] | None = None) -
         return []
     found = answer.get("data") if status == 200 else None
     return [str(m["id"]) for m in found if isinstance(m, dict) and "id" in m] if isinstance(found, list) else []
+
+
+def started_at(url: str, timeout: float) -> float | None:
+    """When the serving process began, in seconds since the epoch, or None where its ``/metrics`` does not say.
+
+    ``process_start_time_seconds`` is what Prometheus' client libraries export, so vLLM, Triton and the demo target do.
+    """
+    try:
+        _, answer = _fetch(url, "GET", "/metrics", None, {}, timeout)
+        found = re.search(r"^process_start_time_seconds(?:\{[^}]*\})? ([0-9.eE+]+)$", answer.decode(), re.MULTILINE)
+        return float(found[1]) if found else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
 
 
 def complete(url: str, model: str, prompt: str, timeout: float, secrets: Mapping[str, Any] | None = None) -> str:
@@ -44,19 +58,28 @@ def complete(url: str, model: str, prompt: str, timeout: float, secrets: Mapping
 def _exchange(
     url: str, method: str, path: str, body: Any, timeout: float, secrets: Mapping[str, Any] | None
 ) -> tuple[int, dict[str, Any]]:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json", **_key(secrets)}
+    try:
+        status, text = _fetch(url, method, path, data, headers, timeout)
+        answer = json.loads(text)
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"{url} does not answer as an OpenAI-compatible API: {type(error).__name__}") from None
+    return status, answer if isinstance(answer, dict) else {}
+
+
+def _fetch(
+    url: str, method: str, path: str, data: bytes | None, headers: Mapping[str, str], timeout: float
+) -> tuple[int, bytes]:
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=timeout)
     try:
-        data = None if body is None else json.dumps(body).encode()
-        connection.request(method, path, data, {"Content-Type": "application/json", **_key(secrets)})
+        connection.request(method, path, data, dict(headers))
         response = connection.getresponse()
-        answer = json.loads(response.read(_MAX_ANSWER_BYTES))
-    except (http.client.HTTPException, ValueError) as error:
-        raise OSError(f"{url} does not answer as an OpenAI-compatible API: {type(error).__name__}") from None
+        return response.status, response.read(_MAX_ANSWER_BYTES)
     finally:
         connection.close()
-    return response.status, answer if isinstance(answer, dict) else {}
 
 
 def _key(secrets: Mapping[str, Any] | None) -> dict[str, str]:

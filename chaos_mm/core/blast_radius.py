@@ -99,12 +99,13 @@ class BlastRadius:
         unknown = sorted(set(body) - {"rate", "selector", "limit"})
         if unknown:
             raise InvalidParams(f"blast_radius: unknown field {unknown[0]!r}; it takes 'rate', 'selector', 'limit'")
+        limit = 0 if body.get("limit") is None else body["limit"]
         try:
             selector = Selector.parse(_SELECTOR.check(body.get("selector", "canary")))
-            rate, limit = _RATE.check(body.get("rate", 1.0)), _LIMIT.check(body.get("limit") or 0)
+            rate, most = _RATE.check(body.get("rate", 1.0)), _LIMIT.check(limit)
         except ValueError as error:
             raise InvalidParams(f"blast_radius: {error}") from None
-        return cls(rate, selector, limit)
+        return cls(rate, selector, most)
 
     def to_json(self) -> dict[str, Any]:
         """Strict JSON."""

@@ -4,6 +4,7 @@ It ends by release, by its time to live, by a lost keepalive, by its limit, by t
 whichever comes first, whatever becomes of the run that asked for it.
 """
 
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ _FIELDS = frozenset(
     ("owner", "reason", "fault", "params", "blast_radius", "ttl_seconds", "keepalive_seconds")
     + ("seed", "mode", "severity")
 )
-_OWNER = ParamSpec("owner", str, "", "the run that holds the lease")
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 _REASON = ParamSpec("reason", str, "", "why, for whoever finds it")
 _KEEPALIVE = ParamSpec("keepalive_seconds", float, 10.0, "dead-man's switch", MIN_KEEPALIVE_SECONDS, 600, "s")
 _SEED = ParamSpec("seed", int, 0, "seed of every draw", ge=0, le=2**63 - 1)
@@ -46,9 +47,9 @@ class LeaseSpec:
         """Check a PUT body. Raises InvalidParams naming field, value and what is allowed."""
         ttl = ParamSpec("ttl_seconds", float, 60.0, "hard end", 0.1, max_ttl_seconds, "s (this point's cap)")
         severity = _field(body, _SEVERITY)
-        spec = cls(
-            owner=_field(body, _OWNER),
-            reason=_field(body, _REASON),
+        return cls(
+            owner=_owner(body),
+            reason=_reason(body),
             fault=fault.name,
             params=fault.bind(_mapping(body, "params"), severity),
             radius=BlastRadius.from_json(_mapping(body, "blast_radius")),
@@ -57,9 +58,6 @@ class LeaseSpec:
             seed=_field(body, _SEED),
             mode=_field(body, _MODE),
         )
-        if not spec.owner:
-            raise InvalidParams("owner='' is not allowed; it must be the id of the run that holds the lease")
-        return spec
 
 
 def check_fields(body: Mapping[str, Any]) -> None:
@@ -74,6 +72,22 @@ def _field(body: Mapping[str, Any], spec: ParamSpec) -> Any:
         return spec.check(body.get(spec.name, spec.default))
     except ValueError as error:
         raise InvalidParams(str(error)) from None
+
+
+def _owner(body: Mapping[str, Any]) -> str:
+    owner = body.get("owner", "")
+    if not isinstance(owner, str) or not _OWNER.fullmatch(owner):
+        raise InvalidParams(
+            f"owner={str(owner)[:60]!r} is not allowed; it must be a run's id, 1-64 of A-Z a-z 0-9 _ . : -"
+        )
+    return owner
+
+
+def _reason(body: Mapping[str, Any]) -> str:
+    reason: str = _field(body, _REASON)
+    if not reason.isprintable():  # it stands in logs and terminals
+        raise InvalidParams(f"reason={reason[:60]!r} is not allowed; it must be one line of printable text")
+    return reason
 
 
 def _mapping(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -173,13 +187,14 @@ class Lease:
             for name, value in achieved.items():
                 self.achieved.setdefault(name, Tally()).add(value)
             limit = self.spec.radius.limit
-            if limit and self.applied >= limit:
+            if limit and self.applied >= limit and not self.expire(now):
                 self.end("limit", now)
 
     def to_json(self, now: float) -> dict[str, Any]:
         """Strict JSON for ``GET /leases``; stamps are seconds on the point's monotonic clock, ``now`` among them."""
-        live = self.live_at(now)
         with self.lock:
+            self.expire(now)
+            live = not self.ended_by
             return {
                 "name": self.name,
                 "fault": self.fault.name,

@@ -26,6 +26,7 @@ from chaos_mm.core.lease import Lease, LeaseSpec, check_fields
 logger = logging.getLogger("chaos_mm.lease")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _KEEP_ENDED_SECONDS = 3600.0
+_KEEP_OVERTAKEN_SECONDS = 60.0
 _KEEP_ENDED_COUNT = 1000  # an hour of leases, bounded all the same
 
 
@@ -56,6 +57,8 @@ class LeaseBook:
         self.stopped = False
         self.live: tuple[Lease, ...] = ()
         self._all: dict[tuple[str, str], Lease] = {}
+        self._released: dict[tuple[str, str], float] = {}
+        self._stopped_at = float("-inf")
         self._lock = threading.Lock()
 
     @property
@@ -64,13 +67,17 @@ class LeaseBook:
         live = self.live
         return bool(live) and any(lease.live_at(self.clock()) for lease in live)
 
-    def put(self, name: str, body: Mapping[str, Any]) -> Lease:
+    def put(self, name: str, body: Mapping[str, Any], arrived: float | None = None) -> Lease:
         """Create a lease, or renew the keepalive of the same one; the hard end never moves.
+
+        ``arrived`` is when the request reached the point (default now): one that was released or stopped while it
+        waited is refused, or it would arm what its owner believes gone.
 
         Raises Stopped, OwnedByAnother, LeaseConflict, UnknownFault, NotInjectable, Forbidden, InvalidParams.
         """
         if not _NAME.fullmatch(name):
             raise InvalidParams(f"lease name {name[:80]!r} is not allowed; it must be 1-64 of A-Z a-z 0-9 _ . -")
+        arrived = self.clock() if arrived is None else arrived
         check_fields(body)
         fault = self._fault(body)
         spec = LeaseSpec.read(body, fault, self.limits.max_ttl_seconds)
@@ -79,6 +86,7 @@ class LeaseBook:
         with self._lock:
             now = self._expire()
             self._check_latch()
+            self._check_overtaken(name, spec.owner, arrived)
             known = next((lease for lease in self.live if lease.name == name), None)
             if known is not None and known.spec.owner == spec.owner:
                 return self._renew(known, spec, now)
@@ -102,6 +110,7 @@ class LeaseBook:
         """End a lease; None when there is none (gone is success). Raises OwnedByAnother unless forced."""
         with self._lock:
             now = self._expire()
+            self._released[name, owner] = now
             lease = next((lease for lease in self.live if lease.name == name), None)
             if lease is None:
                 return self._all.get((name, owner))
@@ -116,7 +125,7 @@ class LeaseBook:
         """End every lease and refuse new ones until ``clear_stop``; how many were ended."""
         with self._lock:
             now = self._expire()
-            self.stopped = True
+            self.stopped, self._stopped_at = True, now
             ended = list(self.live)
             for lease in ended:
                 self._finish(lease, "stop", now)
@@ -182,6 +191,12 @@ class LeaseBook:
         if self.stopped:
             raise Stopped(f"this {self.point} was stopped by hand; 'chaos-mm stop --clear' lifts it")
 
+    def _check_overtaken(self, name: str, owner: str, arrived: float) -> None:
+        if arrived < max(self._released.get((name, owner), float("-inf")), self._stopped_at):
+            raise LeaseConflict(
+                f"lease {name!r} of {owner} was released while this request waited; nothing was injected"
+            )
+
     def _check_owner(self, owner: str, now: float) -> None:
         others = [lease for lease in self.live if lease.spec.owner != owner]
         if len({lease.spec.owner for lease in others}) >= self.limits.max_owners:
@@ -231,4 +246,6 @@ class LeaseBook:
         ended = [k for k, lease in self._all.items() if lease.ended_by and k not in old]
         for key in old + ended[: max(0, len(ended) - _KEEP_ENDED_COUNT)]:
             del self._all[key]
+        if len(self._released) > _KEEP_ENDED_COUNT:  # a request that old has long been answered
+            self._released = {k: at for k, at in self._released.items() if now - at < _KEEP_OVERTAKEN_SECONDS}
         return now

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,6 +11,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from chaos_mm.core.errors import InvalidParams
 
 _TYPES = (bool, int, float, str)
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _MAX_TEXT = 256  # a parameter is a setting, not a payload
 
 
@@ -42,8 +45,7 @@ class ParamSpec:
         if self.choices:
             return "one of " + ", ".join(repr(c) for c in self.choices)
         unit = f" {self.unit}" if self.unit else ""
-        low = "" if self.ge is None else f"{self.ge:g}"
-        high = "" if self.le is None else f"{self.le:g}"
+        low, high = (_bound(bound) for bound in (self.ge, self.le))
         bounds = f" in [{low or '-inf'}, {high or 'inf'}]{unit}" if low or high else unit
         word = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}[self.type]
         return word + bounds
@@ -85,15 +87,31 @@ def _convert(kind: type, value: Any) -> Any:
         return value if isinstance(value, str) else None
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
+    return _whole(value) if kind is int else _number(value)
+
+
+def _number(value: int | float | str) -> float | None:
+    if isinstance(value, str) and not _NUMBER.fullmatch(value):
+        return None  # float() would take "0_1", other scripts' digits and white space
     try:
         number = float(value)
-    except (ValueError, OverflowError):
+    except OverflowError:
         return None
-    if not math.isfinite(number):
-        return None
-    if kind is float:
-        return number
-    return int(number) if number == int(number) else None
+    underflown = number == 0 and isinstance(value, str) and re.search("[1-9]", value.lower().partition("e")[0])
+    return number if math.isfinite(number) and not underflown else None
+
+
+def _whole(value: int | float | str) -> int | None:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        return int(value) if _WHOLE.fullmatch(value) else None
+    exact = math.isfinite(value) and value == int(value) and abs(value) <= 2**53
+    return int(value) if exact else None
+
+
+def _bound(bound: float | None) -> str:
+    return "" if bound is None else str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def _shown(value: Any) -> str:

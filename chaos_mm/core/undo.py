@@ -48,11 +48,15 @@ class UndoLog:
         self.folder = folder
 
     def write(self, kind: str, data: Mapping[str, Any]) -> UndoRecord:
-        """Put a record on disk; it is durable when this returns. Raises ValueError on data that is not strict JSON."""
+        """Put a record on disk; it is durable when this returns. Raises ValueError on data that is not strict
+        JSON or makes a record above 1 MiB, which could not be read back.
+        """
         record = UndoRecord(secrets.token_hex(8), kind, data)
         body = json.dumps({"id": record.id, "kind": kind, "data": data}, allow_nan=False, sort_keys=True)
-        text = json.dumps({"record": body, "sha256": hashlib.sha256(body.encode()).hexdigest()})
-        self._store(self._path(record.id), text.encode())
+        text = json.dumps({"record": body, "sha256": hashlib.sha256(body.encode()).hexdigest()}).encode()
+        if len(text) > _MAX_BYTES:
+            raise ValueError(f"an undo record of {len(text)} bytes is above the limit of {_MAX_BYTES}")
+        self._store(self._path(record.id), text)
         return record
 
     def done(self, record: UndoRecord) -> None:
@@ -66,7 +70,7 @@ class UndoLog:
         for path in sorted(self.folder.glob("*.undo"), key=lambda p: p.lstat().st_mtime_ns):
             try:
                 good.append(_read(path))
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
                 bad[path.name] = f"unreadable undo record: {error}"
         return good, bad
 
@@ -117,13 +121,15 @@ def check_private(path: Path) -> None:
 
 
 def _read(path: Path) -> UndoRecord:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         text = os.read(handle, _MAX_BYTES)
     finally:
         os.close(handle)
     outer = json.loads(text)
-    body = outer["record"]
+    body = outer["record"] if isinstance(outer, dict) else None
+    if not isinstance(body, str):
+        raise ValueError("not an undo record")
     if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
         raise ValueError("checksum does not match")
     inner = json.loads(body)

@@ -13,10 +13,11 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from chaos_mm.control.point import ControlPoint, PointSettings, announce, control_options, start_control
+from chaos_mm.control.point import PointSettings, announce, control_options, start_control
 from chaos_mm.core.canary import canary_key
 from chaos_mm.core.errors import ChaosMMError
 from chaos_mm.core.fault import Fault, Point, Target
+from chaos_mm.core.injector import Injector
 from chaos_mm.core.media import Audio, Image
 from chaos_mm.core.rng import Rng
 from chaos_mm.faults import catalogue
@@ -101,7 +102,7 @@ async def run(settings: ProxySettings, control: PointSettings, stop: asyncio.Eve
     pool = ThreadPoolExecutor(workers, thread_name_prefix="chaos-mm-media")
     try:
         await asyncio.get_running_loop().run_in_executor(pool, warm_up, point.book.catalogue)
-        server = proxy_server(settings, to, point, metrics, pool)
+        server = proxy_server(settings, to, point.injector, point.token, metrics, pool)
         await server.start(settings.host, settings.port)
         announce("proxy", server.url, point.server.url)
         await ending.wait()
@@ -127,13 +128,13 @@ def warm_up(faults: Mapping[str, Fault]) -> None:
 
 
 def proxy_server(
-    settings: ProxySettings, to: Upstream, point: ControlPoint, metrics: Metrics, pool: ThreadPoolExecutor
+    settings: ProxySettings, to: Upstream, injector: Injector, token: str, metrics: Metrics, pool: ThreadPoolExecutor
 ) -> ProxyServer:
-    """The data side over a control point, not yet listening."""
+    """The data side, not yet listening; the token is what canaries are known by."""
     keep_blocks()
     ignore_pillow_size_warning()
     rewriter = Rewriter(
-        point.injector,
+        injector,
         settings.limits,
         settings.on_undecodable,
         lambda reason: metrics.undecodable.labels(reason).inc(),
@@ -142,8 +143,8 @@ def proxy_server(
     budget = Budget(settings.limits.max_held_bytes)
     metrics.held_bytes.set_function(lambda: budget.held)
     matcher = Matcher(
-        point.injector,
-        canary_key(point.token),
+        injector,
+        canary_key(token),
         settings.limits,
         settings.on_undecodable,
         rewriter,

@@ -91,9 +91,11 @@ class Connection:
         except (SourceBroken, SinkBroken):
             self._client.abort()
         except asyncio.CancelledError:
+            if self._client.reader.gone:
+                self._client.abort()
+                return
             self._client.reset()
-            if not self._client.reader.gone:
-                raise
+            raise
         except Exception as error:  # a bug of ours ends this connection alone, and its text must not reach the log
             self._client.reset()
             logger.error("a connection failed: %s", whereabouts(error))

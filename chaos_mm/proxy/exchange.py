@@ -42,6 +42,7 @@ class Exchange:
 
         Raises UpstreamFailed, SinkBroken (client), SourceBroken and BadMessage (client's body).
         """
+        self.out.take_back()
         kind = "matched" if self.out.matched else "untouched"
         self.metrics.added.labels(kind).observe(perf_counter() - self.out.ready_at)
         if self._is_short():

@@ -26,8 +26,9 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Outgoing:
     """What goes upstream: `head`, then `ready`, then `rest` as it arrives (nothing when `complete`).
 
-    `reply_id` goes into the answer as x-request-id when this proxy made the id of a request that it changed;
-    `continued` says that the client was already told to send its body; `ready_at` is on `perf_counter`.
+    `original` is what `head` and `ready` were before a fault changed them. `reply_id` goes into the answer as
+    x-request-id when this proxy made the id of a changed request; `continued` says that the client was already told to
+    send its body; `ready_at` is on `perf_counter`.
     """
 
     head: bytes
@@ -37,18 +38,25 @@ class Outgoing:
     reply_id: str = ""
     continued: bool = False
     matched: bool = False
-    changed: bool = False
+    original: tuple[bytes, list[bytes]] | None = None
     applied: bool = False
     plan: Plan | None = None
     ready_at: float = field(default_factory=perf_counter)
     release: Callable[[], None] = lambda: None
+
+    def take_back(self) -> None:
+        """Called at the last moment: when a lease that changed the request has ended, the original goes out."""
+        if self.original is not None and self.plan is not None and self.plan.overtaken:
+            (self.head, self.ready), self.original, self.reply_id = self.original, None, ""
+            plan, self.plan = self.plan, None
+            plan.discard("the lease ended first")
 
     def settle(self, *, sent: bool) -> None:
         """Book the plan and give held memory back; later calls do nothing."""
         plan, self.plan = self.plan, None
         if plan is not None and sent:
             plan.commit()
-            self.applied = self.changed
+            self.applied = self.original is not None
         elif plan is not None:
             plan.discard("it did not reach the upstream")
         self.release()
@@ -93,9 +101,10 @@ class Matcher:
         except BaseException:
             held.release()
             raise
-        out.plan, out.ready = made.plan, [made.body] if made.changed else held.raw
-        out.changed = made.changed
+        out.plan, out.ready = made.plan, held.raw
         if made.changed:
+            out.original = (out.head, out.ready)
+            out.ready = [made.body]
             _mend(request, info, out, len(made.body))
         return out
 
@@ -113,7 +122,8 @@ class Matcher:
             return await self._in_worker(payload, info)
         except Undecodable as error:
             self.metrics.undecodable.labels(error.reason).inc()
-            if self.on_undecodable == "refuse":
+            # What no lease will change must reach the service whatever is wrong with it.
+            if self.on_undecodable == "refuse" and self.injector.may_change(info):
                 raise Refused(error.reason) from None
             return Rewritten(b"", None)
 

@@ -80,7 +80,8 @@ class Rewriter:
                 new = self._changed(body, part, document.frame, plan, measured)
             except Undecodable as error:
                 failed = error.reason
-                self._failed(error.reason, part)
+                plan.undo(part.target, part.name, failed)
+                self._failed(failed, part)
                 continue
             if new is not None:
                 edits.append((part.span, new))

@@ -114,7 +114,7 @@ def test_a_rotated_token_is_read_again(server: ControlServer, tmp_path: Path):
     path.write_text("x" * 40)
     path.chmod(0o600)
     client = ControlClient(server.url, token_file=path)
-    with pytest.raises(Exception, match="bearer token"):
+    with pytest.raises(Exception, match="has another token"):
         client.leases()
     path.write_text(TOKEN)
     assert client.leases() == []

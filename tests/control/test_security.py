@@ -5,6 +5,7 @@ import json
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,8 +14,9 @@ import pytest
 
 from chaos_mm.control.api import MAX_BODY_BYTES, ControlApi
 from chaos_mm.control.client import ControlClient
+from chaos_mm.control.connections import MAX_CONNECTIONS, REQUEST_SECONDS, Connections
 from chaos_mm.control.server import ControlServer, serve_control
-from chaos_mm.core.errors import BadRequest, ChaosMMError, Forbidden
+from chaos_mm.core.errors import BadRequest, ChaosMMError, Forbidden, Unauthorized
 from chaos_mm.core.lease_book import LeaseBook
 from tests.control.conftest import TOKEN
 from tests.core.samples import body
@@ -130,7 +132,7 @@ def test_ambiguous_heads_are_refused(server: ControlServer, book: LeaseBook, ext
         (b'{"a": ' * 200 + b"1" + b"}" * 200, "nested"),
         (b"[" * 60000, "strict JSON"),
         (b"\xff\xfe", "strict JSON"),
-        (b'{"params": [1], "fault": "text_append"}', "params must be a JSON object"),
+        (b'{"params": [1], "owner": "a", "fault": "text_append"}', "params must be a JSON object"),
         (b'{"fault": 5}', "fault must be"),
     ],
 )
@@ -154,16 +156,86 @@ def test_unknown_paths_and_methods_are_said(server: ControlServer):
     assert "PUT" in answer
 
 
-def test_silent_connections_do_not_keep_others_from_releasing(server: ControlServer, client: ControlClient):
+def test_a_flood_of_silent_connections_does_not_keep_anyone_from_releasing(
+    server: ControlServer, client: ControlClient
+):
     client.put_lease("a", body())
-    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
+    flood = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3 * MAX_CONNECTIONS)]
     try:
+        for connection in flood[-MAX_CONNECTIONS:]:
+            connection.sendall(b"GET /health HT")
         began = time.monotonic()
         assert client.release("a", "run-a")["gone"] is False
         assert time.monotonic() - began < 3
     finally:
-        for connection in idle:
+        for connection in flood:
             connection.close()
+
+
+def test_the_oldest_without_the_token_makes_room_and_the_late_are_closed():
+    now = [0.0]
+    standing = Connections(lambda: now[0])
+    pairs = [socket.socketpair() for _ in range(MAX_CONNECTIONS + 2)]
+    try:
+        ours = [ours for ours, _ in pairs]
+        for n, connection in enumerate(ours[:-2]):
+            now[0] = n / 100
+            standing.admit(connection)
+        standing.answering(ours[0], trusted=True)
+        standing.answered(ours[0])
+        standing.admit(ours[-2])
+        assert [n for n, (_, theirs) in enumerate(pairs[:-1]) if _is_closed(theirs)] == [1]
+        now[0] += REQUEST_SECONDS + 0.01
+        standing.answering(ours[5], trusted=False)
+        standing.admit(ours[-1])
+        standing.reap()
+        assert not _is_closed(pairs[5][1])
+        assert not _is_closed(pairs[-1][1])
+        assert _is_closed(pairs[6][1])
+    finally:
+        for pair in pairs:
+            for end in pair:
+                end.close()
+
+
+def _is_closed(end: socket.socket) -> bool:
+    end.setblocking(False)
+    try:
+        return end.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
+def test_a_request_that_drips_is_cut_off(server: ControlServer):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=REQUEST_SECONDS + 5) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n")
+        server._server.connections._open = {  # as if it had been dripping for long
+            sock: type(standing)(standing.since - REQUEST_SECONDS)
+            for sock, standing in server._server.connections._open.items()
+        }
+        assert connection.recv(100) == b""
+
+
+def test_the_token_is_not_handed_to_a_stray_server():
+    """Another program on a point's usual port answers politely; it must not learn the token."""
+    seen: list[bytes] = []
+    answer = b'{"ok": true, "catalogue": "x", "proof": "00"}'
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = listener.accept()
+                with connection:
+                    seen.append(connection.recv(65536))
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        client = ControlClient(f"http://127.0.0.1:{listener.getsockname()[1]}", TOKEN)
+        with pytest.raises(Unauthorized, match="another token"):
+            client.leases()
+    assert seen
+    assert TOKEN.encode() not in b"".join(seen)
 
 
 def test_off_loopback_needs_tls_or_the_literal_word(api: ControlApi):

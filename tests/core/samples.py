@@ -35,6 +35,12 @@ def text_break(text: Any, rng: Rng, *, share: Annotated[float, Param("unused", g
     raise ZeroDivisionError("secret words of a user")
 
 
+@fault(Target.TEXT)
+def text_draw(text: Any, rng: Rng, *, digits: Annotated[int, Param("how many", ge=1, le=9)] = 9) -> Any:
+    """Append a random word."""
+    return f"{text} {rng.random():.{digits}f}"
+
+
 @fault(Target.IMAGE)
 def image_same(image: Any, rng: Rng, *, amount: Annotated[float, Param("unused", ge=0)] = 1.0) -> Any:
     """Change nothing."""
@@ -47,7 +53,7 @@ def media_pool_swap(part: Any, rng: Rng, *, depth: Annotated[int, Param("how far
     return part
 
 
-CATALOGUE = {f.name: f for f in (text_append, text_break, image_same, media_pool_swap)}
+CATALOGUE = {f.name: f for f in (text_append, text_break, text_draw, image_same, media_pool_swap)}
 
 
 def body(owner: str = "run-a", fault: str = "text_append", **fields: Any) -> dict[str, Any]:

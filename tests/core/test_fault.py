@@ -7,6 +7,7 @@ import pytest
 
 from chaos_mm.core.errors import InvalidParams
 from chaos_mm.core.fault import FRAME_WORDS, TARGETS, Param, Point, Shape, Target, fault
+from chaos_mm.core.params import ParamSpec
 from tests.core.samples import text_append
 
 
@@ -49,6 +50,11 @@ def test_bind_fills_defaults_then_preset_then_given():
         ({"count": 1.5}, ["count=1.5", "whole number"]),
         ({"count": True}, ["count=True"]),
         ({"count": None}, ["count=None"]),
+        ({"count": "0_1"}, ["count='0_1'"]),
+        ({"count": "１"}, ["count='１'"]),
+        ({"count": " 1"}, ["count=' 1'"]),
+        ({"count": "0x1"}, ["count='0x1'"]),
+        ({"count": 2.0**60}, ["count="]),
         ({"count": [1]}, ["count=[1]"]),
         ({"count": 10**400}, ["count="]),
         ({"cuont": 1}, ["unknown parameter 'cuont'", "'count', 'letter'"]),
@@ -60,6 +66,24 @@ def test_bad_values_are_refused_naming_parameter_value_and_range(given: dict[str
         text_append.bind(given)
     assert str(caught.value).startswith("text_append: ")
     assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize("text", ["0_1", "１", "٠.١", " 0.1 ", "0.1\n", "1e-400", "nan", "inf", "", "1e99999", "0x1p3"])
+def test_texts_that_only_look_like_numbers_are_refused(text: str):
+    with pytest.raises(ValueError, match="is not allowed"):
+        ParamSpec("sigma", float, 0.1, "a number", 0, 1).check(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "value"), [("0.1", 0.1), ("-0.0", 0.0), ("1e-3", 0.001), ("0e5", 0.0), (".5", 0.5), (1, 1.0)]
+)
+def test_numbers_are_taken_from_texts_too(given: Any, value: float):
+    assert ParamSpec("sigma", float, 0.1, "a number", 0, 1).check(given) == value
+
+
+@pytest.mark.parametrize("seed", [2**53 + 1, 2**63 - 1, str(2**63 - 1)])
+def test_large_whole_numbers_stay_exact(seed: Any):
+    assert ParamSpec("seed", int, 0, "a seed", 0, 2**63 - 1).check(seed) == int(seed)
 
 
 def test_unknown_severity_names_the_presets():

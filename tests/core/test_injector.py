@@ -139,6 +139,68 @@ def test_no_request_is_planned_at_or_after_the_deadline(
     assert _hit(injector) == text
 
 
+def test_nothing_is_changed_after_the_end_though_it_was_planned_before(
+    injector: Injector, book: LeaseBook, clock: Clock
+):
+    lease = book.put("a", body())
+    early, late = injector.plan(request("q1")), injector.plan(request("q2"))
+    assert early is not None
+    assert late is not None
+    assert early.apply(Target.TEXT, "hello", "0") == "hellox"
+    assert not early.overtaken
+    book.release("a", "run-a")
+    assert early.overtaken
+    early.discard("the lease ended first")
+    assert late.apply(Target.TEXT, "hello", "0") == "hello"
+    assert not late.overtaken
+    late.commit()
+    assert (lease.matched, lease.applied, lease.errored) == (2, 0, 0)
+
+
+def test_a_part_that_could_not_be_put_back_is_no_application(injector: Injector, book: LeaseBook):
+    lease = book.put("a", body())
+    plan = injector.plan(request())
+    assert plan is not None
+    plan.apply(Target.TEXT, "one", "0")
+    plan.apply(Target.TEXT, "two", "1")
+    plan.undo(Target.TEXT, "0", "cannot be encoded")
+    plan.commit()
+    assert (lease.applied, lease.errored) == (1, 1)
+    assert lease.achieved["appended"].count == 1
+
+
+def test_two_leases_of_one_fault_draw_apart(book: LeaseBook, injector: Injector):
+    from tests.core.samples import text_draw
+
+    one, two = book.put("a", body(fault="text_draw")), book.put("b", body(fault="text_draw"))
+    plan = injector.plan(request())
+    assert plan is not None
+    first, second = plan.apply(Target.TEXT, "", "0").split()
+    assert first != second
+    plan.commit()
+    assert one.applied == two.applied == 1
+    assert text_draw.name in book.catalogue
+
+
+def test_what_can_only_be_matched_may_not_be_changed(injector: Injector, book: LeaseBook):
+    book.put("a", body(mode="observe"))
+    assert injector.may_match(request())
+    assert not injector.may_change(request())
+    book.release("a", "run-a")
+    book.put("a", body())
+    assert injector.may_change(request())
+
+
+def test_a_limit_reached_after_the_hard_end_does_not_move_it(injector: Injector, book: LeaseBook, clock: Clock):
+    lease = book.put("a", body(ttl_seconds=10, blast_radius={"limit": 1}))
+    plan = injector.plan(request())
+    assert plan is not None
+    plan.apply(Target.TEXT, "hello", "0")
+    clock.now += 14
+    plan.commit()
+    assert (lease.ended_by, lease.ended_at) == ("ttl", 1010.0)
+
+
 def test_a_plan_is_settled_once(injector: Injector, book: LeaseBook):
     book.put("a", body())
     plan = injector.plan(request())

@@ -122,6 +122,27 @@ def test_stop_releases_all_and_latches(book: LeaseBook):
     assert book.put("a", body()).ended_by == ""
 
 
+def test_a_request_that_was_released_or_stopped_while_it_waited_arms_nothing(book: LeaseBook, clock: Clock):
+    arrived = clock.now
+    clock.now += 0.5
+    book.release("a", "run-a")
+    with pytest.raises(LeaseConflict, match="released while this request waited"):
+        book.put("a", body(), arrived)
+    assert book.put("b", body(), arrived).ended_by == ""
+    book.stop()
+    book.clear_stop()
+    with pytest.raises(LeaseConflict):
+        book.put("c", body(), arrived)
+    clock.now += 0.1
+    assert book.put("a", body()).ended_by == ""
+
+
+def test_a_lease_read_after_its_deadline_says_how_it_ended(book: LeaseBook, clock: Clock):
+    lease = book.put("a", body(ttl_seconds=20, keepalive_seconds=600))
+    shown = lease.to_json(clock.now + 21)
+    assert (shown["state"], shown["ended_by"], shown["ended_at"]) == ("ended", "ttl", 1020.0)
+
+
 def test_close_ends_leases_with_the_process(book: LeaseBook):
     book.put("a", body())
     book.close()
@@ -161,6 +182,11 @@ def test_ended_leases_are_bounded_in_number(book: LeaseBook):
         ({"ttl_seconds": 0}, InvalidParams, "ttl_seconds=0"),
         ({"keepalive_seconds": 4.9}, InvalidParams, r"keepalive_seconds=4.9 .*\[5, 600\]"),
         ({"owner": ""}, InvalidParams, "owner=''"),
+        ({"owner": "a\nb"}, InvalidParams, "owner="),
+        ({"reason": "a\nforged log line"}, InvalidParams, "reason="),
+        ({"blast_radius": {"limit": False}}, InvalidParams, "limit=False"),
+        ({"blast_radius": {"limit": ""}}, InvalidParams, "limit=''"),
+        ({"seed": 2**63}, InvalidParams, "seed=9223372036854775808 .*9223372036854775807"),
         ({"params": {"count": "10%"}}, InvalidParams, r"text_append: count='10%' .*\[0, 9\]"),
         ({"mode": "maybe"}, InvalidParams, "mode='maybe'"),
         ({"seed": -1}, InvalidParams, "seed=-1"),

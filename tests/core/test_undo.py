@@ -52,6 +52,21 @@ def test_files_are_private_and_a_changed_one_is_not_trusted(log: UndoLog):
     assert "checksum" in next(iter(swept.failed.values()))
 
 
+@pytest.mark.parametrize("text", ["[]", '{"record": 5}', '"a"', "null", "{", "[" * 5000, ""])
+def test_a_file_that_is_no_record_does_not_stop_the_sweep(log: UndoLog, text: str):
+    log.write("file", {"n": 1})
+    (log.folder / "x.undo").write_text(text)
+    seen: list[Mapping[str, Any]] = []
+    assert "x.undo" in sweep(log, {"file": seen.append}).failed
+    assert seen == [{"n": 1}]
+
+
+def test_a_record_too_large_to_read_back_is_refused_before_the_change(log: UndoLog):
+    with pytest.raises(ValueError, match="above the limit"):
+        log.write("file", {"x": "y" * (1 << 21)})
+    assert log.pending() == ([], {})
+
+
 def test_a_link_in_place_of_a_record_is_not_followed(log: UndoLog, tmp_path: Path):
     (tmp_path / "target").write_text("{}")
     (log.folder / "x.undo").symlink_to(tmp_path / "target")

@@ -41,7 +41,7 @@ def test_it_is_valid(chaos: Chaos, path: Path) -> None:
 
 def test_it_is_watched_and_always_rolls_back(body: dict[str, Any]) -> None:
     assert [c["provider"]["module"] for c in body["controls"]] == ["chaos_mm.controls.verdict"]
-    assert body["runtime"] == {"rollbacks": {"strategy": "always"}}
+    assert body["runtime"] == {"hypothesis": {"strategy": "default"}, "rollbacks": {"strategy": "always"}}
 
 
 def test_every_injection_is_released_in_method_and_rollbacks(body: dict[str, Any]) -> None:

@@ -5,22 +5,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chaos_mm.control.client import ControlClient
-from chaos_mm.control.point import ControlPoint, PointSettings, start_control
 from chaos_mm.core.canary import canary_id, canary_key
 from chaos_mm.core.fault import Point
+from chaos_mm.core.injector import Injector
+from chaos_mm.core.lease_book import LeaseBook, Limits
 from chaos_mm.faults import catalogue
 from chaos_mm.proxy.command import TARGETS, ProxySettings, proxy_server
 from chaos_mm.proxy.metrics import Metrics
 from chaos_mm.proxy.server import upstream_at
 from tests.proxy.wires import Client
 
-OWNER = "r0000000000aa"
+OWNER, TOKEN = "r0000000000aa", "a token of no use"
 
 
 @dataclass
@@ -28,9 +27,8 @@ class RunningProxy:
     """A started proxy and what a test looks at."""
 
     url: str
-    point: ControlPoint
+    book: LeaseBook
     metrics: Metrics
-    token_file: Path
 
     def inject(self, fault: str = "image_noise", **body: Any) -> str:
         """Put a lease on every request (live) unless told otherwise; its name."""
@@ -43,21 +41,18 @@ class RunningProxy:
             "seed": 7,
             **body,
         }
-        self.point.book.put("test", whole)
+        self.book.put("test", whole)
         return "test"
 
     def release(self) -> Mapping[str, Any]:
-        self.point.book.release("test", OWNER)
+        self.book.release("test", OWNER)
         return self.evidence()
 
     def evidence(self) -> Mapping[str, Any]:
-        return self.point.book.lease("test").to_json(self.point.book.clock())
-
-    def control(self) -> ControlClient:
-        return ControlClient(self.point.server.url, self.point.token)
+        return self.book.lease("test").to_json(self.book.clock())
 
     def canary(self, n: int) -> str:
-        return canary_id(canary_key(self.point.token), OWNER, n)
+        return canary_id(canary_key(TOKEN), OWNER, n)
 
     def count(self, name: str, **labels: str) -> float:
         """A counter's value; 0 when the series is not there."""
@@ -71,25 +66,22 @@ StartProxy = Callable[..., AbstractAsyncContextManager[RunningProxy]]
 
 
 @pytest.fixture
-def start_proxy(tmp_path: Path) -> StartProxy:
+def start_proxy() -> StartProxy:
     """`async with start_proxy(upstream_url, **ProxySettings fields) as proxy:`."""
 
     @asynccontextmanager
     async def started(upstream: str, **settings: Any) -> AsyncIterator[RunningProxy]:
-        metrics, token = Metrics(), tmp_path / "token"
-        control = PointSettings("http://127.0.0.1:0", token_file=token, allow_live=True, max_rate=1.0)
-        point = start_control(control, Point.PROXY, catalogue(), TARGETS, metrics=metrics.text)
-        pool = ThreadPoolExecutor(2)
+        metrics, limits = Metrics(), Limits(allow_live=True, max_rate=1.0, targets=TARGETS)
+        book = LeaseBook(catalogue(), point=Point.PROXY, limits=limits)
         whole = replace(ProxySettings(upstream, measure_every=1), **settings)
         to = upstream_at(upstream, preserve_host=whole.preserve_host, connect_seconds=whole.connect_seconds)
-        server = proxy_server(whole, to, point, metrics, pool)
-        await server.start("127.0.0.1", 0)
-        try:
-            yield RunningProxy(server.url, point, metrics, token)
-        finally:
-            await server.stop(0.2)
-            pool.shutdown()
-            await asyncio.to_thread(point.close)
+        with ThreadPoolExecutor(2) as pool:
+            server = proxy_server(whole, to, Injector(book), TOKEN, metrics, pool)
+            await server.start("127.0.0.1", 0)
+            try:
+                yield RunningProxy(server.url, book, metrics)
+            finally:
+                await server.stop(0.2)
 
     return started
 

@@ -89,10 +89,10 @@ async def test_an_idle_upstream_close_reaches_the_idle_client(
             assert await asyncio.wait_for(client.reader.read(), 1.0) == b""
 
 
-async def test_a_request_whose_client_has_left_already_is_not_forwarded(
+async def test_a_client_that_closes_its_sending_side_is_taken_to_be_gone(
     start_proxy: StartProxy, connect: Connect
 ) -> None:
-    async with RecordingUpstream(lambda _: Answer([OK])).running() as upstream, start_proxy(upstream.url) as proxy:
+    async with RecordingUpstream(lambda _: Answer([])).running() as upstream, start_proxy(upstream.url) as proxy:
         client = await connect(proxy.url)
         client.writer.write(GET)
         client.writer.write_eof()
@@ -190,7 +190,7 @@ async def test_a_client_that_leaves_while_its_picture_is_decoded_settles_the_pla
             await client.writer.drain()
             client.abort()
         await until(lambda: proxy.count("in_flight") == 0)
-        await until(lambda: all(lease.reserved == 0 for lease in proxy.point.book.live))
+        await until(lambda: all(lease.reserved == 0 for lease in proxy.book.live))
         evidence = proxy.release()
         assert evidence["applied"] == len(upstream.received)
 

@@ -14,7 +14,7 @@ from PIL import Image
 from chaos_mm.core.media import Image as FaultImage
 from chaos_mm.core.rng import Rng
 from chaos_mm.faults.image_noise import image_noise
-from tests.proxy.conftest import Connect, StartProxy
+from tests.proxy.conftest import Connect, StartProxy, until
 from tests.proxy.traffic import audio_part, chat, chunked, clip, image_part, picture, post
 from tests.proxy.wires import Answer, Message, RecordingUpstream, split
 
@@ -48,7 +48,7 @@ async def test_noise_is_the_faults_own_and_all_else_keeps_its_bytes(start_proxy:
         sent = after["messages"][1]["content"][1]["image_url"]["url"]
         assert seen.body == body.replace(given.encode(), sent.encode())
         clean = np.asarray(Image.open(io.BytesIO(picture("PNG"))))
-        rng = Rng.derive(7, "abc", "messages[1].content[1]", "image_noise")
+        rng = Rng.derive(7, "abc", "messages[1].content[1]", "image_noise test")
         expected = image_noise(FaultImage(clean, "RGB"), rng, sigma=0.1).value.pixels
         assert np.array_equal(pixels(content(seen)[1]), expected)
         lines, _ = split(seen.raw)
@@ -242,7 +242,7 @@ async def test_a_plan_whose_upstream_is_away_is_not_counted_as_applied(
         answer = await (await connect(proxy.url)).ask(post("x", chat(image_part(picture()))))
         assert answer.startswith(b"HTTP/1.1 502 ")
         evidence = proxy.release()
-        assert (evidence["matched"], evidence["applied"], evidence["errored"]) == (1, 0, 1)
+        assert (evidence["matched"], evidence["applied"], evidence["errored"]) == (1, 0, 0)
 
 
 async def test_observe_harms_nothing(start_proxy: StartProxy, connect: Connect) -> None:
@@ -266,3 +266,31 @@ async def test_live_requests_are_measured_now_and_then_and_canaries_always(
             evidence = proxy.release()
             assert evidence["applied"] == 6
             assert evidence["achieved"]["psnr_db"]["count"] == (2 if ids[0] == "user-0" else 6)
+
+
+async def test_a_lease_that_ends_while_the_request_is_prepared_leaves_it_as_it_came(
+    start_proxy: StartProxy, connect: Connect
+) -> None:
+    async with upstream_of().running() as upstream, start_proxy(upstream.url) as proxy:
+        proxy.inject(**SIGMA)
+        client = await connect(proxy.url)
+        request = post(upstream.authority, chat(image_part(picture("PNG", 1000)), n=1))
+        asking = asyncio.create_task(client.ask(request))
+        await until(lambda: any(lease.reserved for lease in proxy.book.live))
+        evidence = proxy.release()
+        assert await asking == OK
+        assert upstream.received[0].raw == request
+        assert (evidence["applied"], proxy.evidence()["applied"], proxy.evidence()["errored"]) == (0, 0, 0)
+        assert proxy.count("applied_total") == 0
+
+
+@pytest.mark.parametrize("lease", [{"mode": "observe"}, {"blast_radius": {"rate": 0.0, "selector": "live"}}])
+async def test_what_cannot_be_changed_is_never_refused(
+    start_proxy: StartProxy, connect: Connect, lease: dict[str, Any]
+) -> None:
+    async with upstream_of().running() as upstream, start_proxy(upstream.url, on_undecodable="refuse") as proxy:
+        proxy.inject(**SIGMA, **lease)
+        for body in (b"not json", chat(image_part(b"no picture"))):
+            request = post(upstream.authority, body)
+            assert await (await connect(proxy.url)).ask(request) == OK
+            assert upstream.received[-1].raw == request

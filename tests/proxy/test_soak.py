@@ -49,7 +49,7 @@ async def operator(proxy: RunningProxy, until_time: float) -> list[Lease]:
     rng, leases = random.Random(0), []
     while time.monotonic() < until_time:
         proxy.inject(rng.choice(FAULTS), blast_radius={"rate": rng.random(), "selector": "live"})
-        leases.append(proxy.point.book.lease("test"))
+        leases.append(proxy.book.lease("test"))
         await asyncio.sleep(rng.random() * 0.2)
         proxy.release()
         await asyncio.sleep(rng.random() * 0.1)
