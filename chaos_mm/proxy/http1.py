@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 MAX_HEAD_BYTES = 64 * 1024
 
@@ -120,8 +120,10 @@ class RequestHead(Head):
     @property
     def path(self) -> str:
         """The decoded path, without query: for routing and labels, never for forwarding."""
-        target = self.target.decode("latin-1")
-        return unquote(target.partition("?")[0] if target.startswith("/") else urlsplit(target).path)
+        target = self.target.decode("latin-1").partition("?")[0]
+        if "://" in target and not target.startswith("/"):  # absolute form: what stands before the path is the upstream's to judge
+            target = "/" + target.partition("://")[2].partition("/")[2]
+        return unquote(target)
 
     @property
     def upgrade(self) -> bool:

@@ -82,7 +82,10 @@ class Matcher:
         path = request.path
         if path not in ENDPOINTS or ENDPOINTS[path].media_type not in _text(request.value(b"content-type")).lower():
             return None
-        headers = {_text(name): _text(value) for name, value in reversed(request.fields)}
+        headers: dict[str, str] = {}
+        for name, value in request.fields:  # RFC 9110 §5.3: a field that stands twice is one list
+            known = headers.get(_text(name))
+            headers[_text(name)] = _text(value) if known is None else f"{known}, {_text(value)}"
         given = headers.get("x-request-id", "")
         canary = read_canary_id(self.canary_key, given) is not None
         info = RequestInfo(given or uuid4().hex, path, headers, canary=canary)

@@ -18,6 +18,7 @@ from chaos_mm.proxy.http1 import MAX_HEAD_BYTES, BadMessage, Body, Framing
 READ_BYTES = 64 * 1024
 _MAX_CHUNK_LINE = 4096
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
+_EMPTY_HEADS = 4
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER with a time of zero
 _MAX_TRAILER_BYTES = MAX_HEAD_BYTES
 
@@ -90,9 +91,17 @@ class Endpoint:
             raise SinkBroken from error
 
     async def head(self) -> bytes | None:
-        """The next head with its empty line; None at a clean end. Raises SourceBroken, BadMessage(431)."""
+        """The next head with its empty line; None at a clean end. Raises SourceBroken, BadMessage."""
+        for _ in range(_EMPTY_HEADS):
+            raw = await self._until_empty_line()
+            # RFC 9112 §2.2: empty lines before a start line are to be ignored.
+            if raw is None or raw.strip(b"\r\n"):
+                return raw and raw.lstrip(b"\r\n")
+        raise BadMessage("nothing but empty lines comes")
+
+    async def _until_empty_line(self) -> bytes | None:
         try:
-            raw = await self.reader.readuntil(b"\r\n\r\n")
+            return await self.reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError as error:
             if error.partial.strip(b"\r\n"):
                 raise SourceBroken(reset=False) from None
@@ -101,8 +110,6 @@ class Endpoint:
             raise BadMessage(f"the head is longer than {READ_BYTES} bytes", 431) from None
         except (ConnectionError, TimeoutError, ssl.SSLError):
             raise SourceBroken(reset=True) from None
-        # RFC 9112 §2.2: empty lines before a start line are to be ignored.
-        return raw.lstrip(b"\r\n") or await self.head() if raw.startswith(b"\r\n") else raw
 
     def abort(self) -> None:
         """Close now; what was not sent yet is lost."""

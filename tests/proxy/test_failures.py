@@ -38,6 +38,15 @@ async def test_a_client_that_leaves_mid_answer_ends_the_upstream_request(
         await until(lambda: proxy.count("requests_total", path_class="other", outcome="client_gone") == 1)
 
 
+@pytest.mark.parametrize("count", [3, 3000])
+async def test_empty_lines_are_ignored_up_to_a_bound(start_proxy: StartProxy, connect: Connect, count: int) -> None:
+    async with RecordingUpstream(lambda _: Answer([OK])).running() as upstream, start_proxy(upstream.url) as proxy:
+        client = await connect(proxy.url)
+        client.writer.write(b"\r\n" * count + GET)
+        answer = await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), 2.0)
+        assert answer.startswith(b"HTTP/1.1 200" if count == 3 else b"HTTP/1.1 400")
+
+
 async def test_a_client_that_leaves_while_waiting_ends_the_upstream_request(
     start_proxy: StartProxy, connect: Connect
 ) -> None:

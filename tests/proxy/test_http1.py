@@ -48,7 +48,14 @@ def test_drop_removes_every_line_of_a_field() -> None:
 
 @pytest.mark.parametrize(
     ("target", "path"),
-    [("/v1/%63hat", "/v1/chat"), ("http://h:1/v1/x?y", "/v1/x"), ("*", "*"), ("//a/b", "//a/b")],
+    [
+        ("/v1/%63hat", "/v1/chat"),
+        ("http://h:1/v1/x?y", "/v1/x"),
+        ("http://[x]/v1", "/v1"),
+        ("http://h", "/"),
+        ("*", "*"),
+        ("//a/b", "//a/b"),
+    ],
 )
 def test_the_path_that_routes(target: str, path: str) -> None:
     assert RequestHead.read(f"GET {target} HTTP/1.1\r\n\r\n".encode()).path == path

@@ -178,6 +178,20 @@ async def test_expect_100_is_met_by_the_proxy_when_it_holds_the_body(start_proxy
         assert len(upstream.received) == 1
 
 
+async def test_a_header_that_stands_twice_is_one_list(start_proxy: StartProxy, connect: Connect) -> None:
+    async with upstream_of().running() as upstream, start_proxy(upstream.url) as proxy:
+        proxy.inject(blast_radius={"selector": "live,header:x-tenant=a"}, **SIGMA)
+        client = await connect(proxy.url)
+        requests = [
+            post(upstream.authority, chat(image_part(picture())), *fields)
+            for fields in (("x-tenant: a", "X-Tenant: b"), ("x-tenant: b", "x-tenant: a"), ("X-Tenant: a",))
+        ]
+        for request in requests:
+            await client.ask(request)
+        same = [message.raw == request for message, request in zip(upstream.received, requests, strict=True)]
+        assert same == [True, True, False]
+
+
 async def test_only_canaries_unless_told_otherwise(start_proxy: StartProxy, connect: Connect) -> None:
     async with upstream_of().running() as upstream, start_proxy(upstream.url) as proxy:
         proxy.inject(blast_radius={"rate": 1.0, "selector": "canary"}, **SIGMA)
