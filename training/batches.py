@@ -107,10 +107,13 @@ class Batch(NamedTuple):
 
 
 class Batches(torch.utils.data.Dataset[Batch]):
-    """The batches of a run of ``steps`` steps; the number of a batch and the seed decide all of it."""
+    """The batches of a run of ``steps`` steps; the number of a batch and the seed decide all of it.
 
-    def __init__(self, bank: SpeechBank, seed: int, steps: int) -> None:
-        self.bank, self.seed, self.steps = bank, seed, steps
+    ``fonts`` other than None are all that is used, in place of matplotlib's and Pillow's.
+    """
+
+    def __init__(self, bank: SpeechBank, seed: int, steps: int, fonts: tuple[str, ...] | None = None) -> None:
+        self.bank, self.seed, self.steps, self.fonts = bank, seed, steps, fonts
 
     def __len__(self) -> int:
         return self.steps
@@ -118,7 +121,7 @@ class Batches(torch.utils.data.Dataset[Batch]):
     def __getitem__(self, step: int) -> Batch:
         rng = random.Random(f"{self.seed}/{step}")
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        examples = draw_examples(rng, self.bank, recipe.SCENES)
+        examples = draw_examples(rng, self.bank, recipe.SCENES, fonts=self.fonts)
         prompts, owners = ask(rng, examples.scenes, step / self.steps)
         mels = augment_mels(log_mels(augment_samples(examples.samples(), generator)), generator)
         return Batch(augment_pixels(examples.pixels(), generator), mels, prompts, owners, labels(examples))

@@ -154,9 +154,9 @@ class Trainer:
         self.optimizer = optimiser(self.model, self.heads)
         self.mean = dict.fromkeys(recipe.LOSS_WEIGHTS, 0.0)
 
-    def run(self, bank: SpeechBank) -> Iterator[int]:
+    def run(self, bank: SpeechBank, fonts: tuple[str, ...] | None = None) -> Iterator[int]:
         """Take every step; yields how many are done."""
-        batches = Batches(bank, self.seed, self.steps)
+        batches = Batches(bank, self.seed, self.steps, fonts)
         loader = DataLoader(batches, batch_size=None, num_workers=1, prefetch_factor=8)
         for step, batch in enumerate(loader):
             self.step(step, batch)

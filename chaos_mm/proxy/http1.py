@@ -121,7 +121,7 @@ class RequestHead(Head):
     def path(self) -> str:
         """The decoded path, without query: for routing and labels, never for forwarding."""
         target = self.target.decode("latin-1").partition("?")[0]
-        if "://" in target and not target.startswith("/"):  # absolute form: what stands before the path is the upstream's to judge
+        if "://" in target and not target.startswith("/"):  # absolute form; its authority is the upstream's to judge
             target = "/" + target.partition("://")[2].partition("/")[2]
         return unquote(target)
 

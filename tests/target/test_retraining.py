@@ -8,10 +8,12 @@ import torch
 
 from training import recipe
 from training.batches import Batches
+from training.pictures import PILLOW_FONT
 from training.speech import SpeechBank
 from training.train import Heads, Trainer, learning_rate, losses
 
 pytestmark = pytest.mark.model
+FONTS = (PILLOW_FONT,)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +22,11 @@ def bank() -> SpeechBank:
 
 
 def test_a_batch_depends_on_seed_and_step_alone(bank: SpeechBank) -> None:
-    first, again, other = Batches(bank, 5, 100)[40], Batches(bank, 5, 100)[40], Batches(bank, 5, 100)[41]
+    first, again, other = (
+        Batches(bank, 5, 100, FONTS)[40],
+        Batches(bank, 5, 100, FONTS)[40],
+        Batches(bank, 5, 100, FONTS)[41],
+    )
     assert torch.equal(first.pixels, again.pixels) and torch.equal(first.mels, again.mels)
     assert first.prompts == again.prompts and first.owners == again.owners
     assert not torch.equal(first.pixels, other.pixels) and first.prompts != other.prompts
@@ -31,7 +37,7 @@ def test_a_batch_depends_on_seed_and_step_alone(bank: SpeechBank) -> None:
 def test_one_step_reaches_every_parameter(bank: SpeechBank) -> None:
     torch.manual_seed(0)
     trainer = Trainer()
-    batch = Batches(bank, 0, 100)[60]
+    batch = Batches(bank, 0, 100, FONTS)[60]
     parts = losses(trainer.model.train(), trainer.heads, batch)
     assert set(parts) == set(recipe.LOSS_WEIGHTS) and all(torch.isfinite(loss) for loss in parts.values())
     sum(parts.values()).backward()  # type: ignore[union-attr]
@@ -55,5 +61,5 @@ def test_the_rate_warms_up_holds_and_falls() -> None:
 def test_two_hundred_steps_learn_to_see_and_hear(bank: SpeechBank) -> None:
     """Chance is ln 10 = 2.30 for a digit, ln 7 = 1.95 for a colour."""
     trainer = Trainer(steps=1500)
-    next(done for done in trainer.run(bank) if done == 200)
+    next(done for done in trainer.run(bank, FONTS) if done == 200)
     assert trainer.mean["picture"] < 1.6 and trainer.mean["speech"] < 1.2 and trainer.mean["colour"] < 1.0
