@@ -13,6 +13,8 @@ PYTHON ?= $(shell .ci/find_python 3.11 3.12 3.13 || echo python3)
 PYTHON312 ?= $(shell .ci/find_python 3.12)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Python compiles what it imports; compiling all of torch and transformers beforehand takes half as long again.
+export PIP_NO_COMPILE := 1
 # One thread a process: the demo, the tests and the benchmarks all run several processes on few cores.
 export OMP_NUM_THREADS ?= 1
 
@@ -22,6 +24,8 @@ READY_BENCH := .venv/.ready-bench
 READY_TRAIN := .venv/.ready-train
 READY312 := .venv312/.ready
 PYTEST := $(BIN)/python -m pytest -q
+# Whole files to each of two workers: most of these tests wait for processes of their own.
+SIDE_BY_SIDE := -n 2 --dist loadfile
 STAGE := .ci/stage
 # The suites that must also run on Python 3.12 with the newest toolkit.
 SUITES312 := tests/core tests/control tests/faults tests/sli tests/edge tests/proxy tests/load tests/cli
@@ -33,7 +37,7 @@ demo: $(READY)
 	$(BIN)/chaos-mm demo
 
 test-fast: $(READY)
-	$(STAGE) test-fast 180 $(PYTEST) -m "not long and not live and not model and not wheel"
+	$(STAGE) test-fast 180 $(PYTEST) $(SIDE_BY_SIDE) -m "not long and not live and not model and not wheel"
 
 test-model: $(READY)
 	$(STAGE) test-model 300 $(PYTEST) -m "model and not live and not long"
@@ -46,7 +50,7 @@ test-wheel: $(READY)
 
 test-312: setup-312
 ifneq ($(PYTHON312),)
-	$(STAGE) test-312 180 .venv312/bin/python -m pytest -q -p no:cacheprovider \
+	$(STAGE) test-312 150 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
 	  -m "not long and not live and not model and not wheel" $(SUITES312)
 endif
 
