@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 FINISHED_REASONS = ("stop", "length", "abort", "error")
 _TTFT_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0)
@@ -15,6 +15,7 @@ class Metrics:
 
     def __init__(self, model_name: str) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # start time, memory and CPU of the process, under the usual names
         self._labels = {"model_name": model_name}
 
         def histogram(name: str, doc: str, buckets: tuple[float, ...]) -> Histogram:

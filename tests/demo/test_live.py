@@ -1,5 +1,6 @@
 """The real demo: target, proxy and load as processes, by the commands that a person types."""
 
+import json
 import os
 import re
 import signal
@@ -112,3 +113,36 @@ def test_an_interrupt_in_the_middle_brings_everything_down(shell: Shell, tmp_pat
         process.wait()
     assert shell.state() is None
     assert shell.ports.taken() == []
+
+
+def test_a_target_killed_in_the_middle_of_a_run_shows_in_its_summary(shell: Shell) -> None:
+    """Release succeeds, the evidence says that another process serves, and that one answers right."""
+    up = shell.run("demo", "up", "--base-port", str(shell.ports.base))
+    assert up.returncode == 0, up.stderr
+    exports = dict(line.removeprefix("export ").split("=", 1) for line in up.stdout.splitlines())
+    short = {f"CHAOS_MM_{phase}_SECONDS": "8" for phase in ("BASELINE", "FAULT", "RECOVERY")}
+    chaos = Path(sys.executable).with_name("chaos")
+    run = subprocess.Popen(
+        [chaos, "--no-version-check", "--log-file", shell.state_file.with_name("chaos.log"), "run"]
+        + ["--journal-path", shell.state_file.with_name("journal.json"), "experiments/image-noise.json"],
+        env={**shell.environment, **exports, **short},
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually(lambda: shell.run("status", **exports).returncode == 1, 60.0)
+        state = shell.state()
+        assert state is not None
+        os.kill(state.services[0].pid, signal.SIGKILL)
+        run.wait(90)
+    finally:
+        run.kill()
+        run.wait()
+    (path,) = (shell.state_file.parent / "runs").glob("*.json")
+    summary = json.loads(path.read_text())
+    assert summary["target_replaced"] is True
+    assert summary["lease"]["ended_by"] == "release"
+    assert summary["lease"]["applied"] > 0
+    recovered = summary["phases"]["recovery"]["canary_exact"]
+    assert recovered["measured"] and recovered["value"] >= 0.9, recovered
