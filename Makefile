@@ -34,7 +34,7 @@ SUITES312 := tests/core tests/control tests/faults tests/sli tests/edge tests/pr
 .PHONY: demo test-fast test test-long bench check train setup setup-312 test-model test-live test-wheel test-312 clean
 
 demo: $(READY)
-	$(BIN)/chaos-mm demo
+	$(BIN)/chaos-mm demo $(if $(BASE_PORT),--base-port $(BASE_PORT))
 
 test-fast: $(READY)
 	$(STAGE) test-fast 180 $(PYTEST) $(SIDE_BY_SIDE) -m "not long and not live and not model and not wheel"
@@ -85,7 +85,8 @@ endif
 # torch is named by its plain version: pip takes a CPU wheel from the local disk where it is set up to find one, and
 # else what the package index has for this platform (on Linux a CUDA build; README says how to get the CPU one first).
 $(READY): pyproject.toml constraints.txt
-	exec 9>.venv.lock; flock 9; [ $@ -nt pyproject.toml -a $@ -nt constraints.txt ] || { \
+	@echo 'setting up .venv: one to five minutes'
+	@exec 9>.venv.lock; flock 9; [ $@ -nt pyproject.toml -a $@ -nt constraints.txt ] || { \
 	  set -e; [ -x $(BIN)/python ] || $(PYTHON) -m venv .venv; \
 	  $(BIN)/python -m pip install -q -c constraints.txt hatchling torch==2.13.0; \
 	  $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[demo,dev]'; \
@@ -101,7 +102,7 @@ $(READY_TRAIN): $(READY)
 	touch $@
 
 $(READY312): pyproject.toml constraints.txt
-	exec 9>.venv312.lock; flock 9; [ $@ -nt pyproject.toml -a $@ -nt constraints.txt ] || { \
+	@exec 9>.venv312.lock; flock 9; [ $@ -nt pyproject.toml -a $@ -nt constraints.txt ] || { \
 	  set -e; [ -x .venv312/bin/python ] || $(PYTHON312) -m venv .venv312; \
 	  .venv312/bin/python -m pip install -q -c constraints.txt hatchling; \
 	  .venv312/bin/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[proxy,load,dev]'; \

@@ -14,7 +14,6 @@ from chaos_mm.controls.declared import Answer, activity
 from chaos_mm.controls.evidence import lease_at_points, look_everywhere, ready
 from chaos_mm.controls.measuring import answer, no_data, question
 from chaos_mm.controls.names import TARGET_MODEL, TARGET_URL, phase_length, text_of
-from chaos_mm.core.errors import ChaosMMError
 from chaos_mm.core.fault import Param
 
 __all__ = [
@@ -59,8 +58,8 @@ def sli(
     """
     try:
         asked = question(objective, name, configuration, modality=modality, audience=audience)
-    except ChaosMMError as error:
-        return no_data(str(error))
+    except Exception as error:  # whatever an objective's file holds, it is an answer and not a crash
+        return no_data(str(error) or type(error).__name__)
     if window_seconds:
         asked["window_seconds"] = window_seconds
     return _ask_load(asked, phase, phase_seconds, whole_phase, configuration, secrets)

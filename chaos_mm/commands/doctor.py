@@ -63,6 +63,6 @@ def _about(path: Path) -> Iterable[Finding]:
         *findings.about_installation(),
         *findings.about_points(configuration, path.name),
         *findings.about_target(configuration),
-        *findings.about_objectives(configuration, experiment),
+        *findings.about_objectives(configuration),
         *findings.about_experiment(experiment, configuration, secrets, path),
     ]

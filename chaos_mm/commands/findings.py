@@ -10,7 +10,7 @@ from chaos_mm.commands.version import versions
 from chaos_mm.control.client import ControlClient
 from chaos_mm.control.token import read_token, token_path
 from chaos_mm.controls.names import LOAD_RATE, OBJECTIVES_DIR, TARGET_MODEL, TARGET_URL, given, text_of
-from chaos_mm.controls.refusals import activities, needs_load, refusals
+from chaos_mm.controls.refusals import needs_load, refusals
 from chaos_mm.controls.target import models
 from chaos_mm.core.errors import ChaosMMError
 from chaos_mm.demo import lifecycle
@@ -28,7 +28,11 @@ __all__ = [
 ]
 
 DEMO_UP = 'eval "$(chaos-mm demo up)"'
-_EXTRAS = {"proxy": ("aiohttp", "numpy", "PIL"), "load": ("aiohttp", "soundfile"), "target": ("torch", "transformers")}
+_EXTRAS = {
+    "proxy": ("cryptography", "numpy", "PIL"),
+    "load": ("aiohttp", "soundfile"),
+    "target": ("torch", "transformers"),
+}
 _START = {
     "proxy": f"{DEMO_UP}, or before a service of yours: chaos-mm proxy --upstream URL",
     "load": f"{DEMO_UP}, or: chaos-mm load --proxy-url URL",
@@ -94,8 +98,8 @@ def about_target(configuration: Mapping[str, Any] | None = None) -> Iterator[Fin
         yield Finding(True, what, f"serves {model}")
 
 
-def about_objectives(configuration: Mapping[str, Any] | None = None, experiment: Any = None) -> Iterator[Finding]:
-    """Where objectives are read from, and whether those that the experiment names are among them."""
+def about_objectives(configuration: Mapping[str, Any] | None = None) -> Iterator[Finding]:
+    """Where objectives are read from."""
     named = given(OBJECTIVES_DIR, configuration)
     what = "objectives"
     try:
@@ -104,8 +108,6 @@ def about_objectives(configuration: Mapping[str, Any] | None = None, experiment:
     except ChaosMMError as error:
         yield Finding(False, what, str(error), "chaos-mm init DIR, then export CHAOS_MM_OBJECTIVES=DIR/objectives")
         return
-    for name in sorted(_named_objectives(experiment or {}) - set(found)):
-        yield Finding(False, f"objective {name}", "no file declares it", f"there are: {', '.join(sorted(found))}")
 
 
 def about_experiment(
@@ -152,9 +154,3 @@ def _point(answer: Answer) -> Finding:
         do = f"start it with --background-rate, or export {LOAD_RATE.variable}=8"
         return Finding(None, what, "answers, but sends no requests by itself", do)
     return Finding(True, what, "answers, nothing armed")
-
-
-def _named_objectives(experiment: Mapping[str, Any]) -> set[str]:
-    arguments = (one["provider"].get("arguments", {}) for one in activities(experiment))
-    named = {given["objective"] for given in arguments if isinstance(given.get("objective"), str)}
-    return {name for name in named if "${" not in name and name}

@@ -44,8 +44,12 @@ def _live(answer: Answer) -> list[dict[str, Any]]:
 def _show(answers: list[Answer], live: list[tuple[Answer, dict[str, Any]]]) -> None:
     if live:
         click.echo(aligned(_HEADERS, [_row(answer, lease) for answer, lease in live]))
-    else:
+    elif any(not answer.error for answer in answers):
         click.echo("Nothing is armed.")
+    elif all(answer.absent for answer in answers):
+        click.echo("No point answers at any known address, so nothing is armed there.")
+    else:
+        click.echo("No point could be asked, so whether anything is armed is not known.")
     for answer in answers:
         where = f"{answer.at.kind} {answer.at.url}"
         if answer.error is None and answer.value["stopped"]:

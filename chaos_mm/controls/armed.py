@@ -62,7 +62,8 @@ class Armed:
         self._begun = True
         reasons = self._refusals or (["a signal asked to stop before it began"] if self.run.stop.is_set() else [])
         if reasons:
-            raise InterruptExecution("chaos_mm refuses to begin: " + "; ".join(reasons))
+            what_to_do = "`chaos-mm doctor FILE` says what to type" if self._refusals else "nothing was injected"
+            raise InterruptExecution(f"chaos_mm refuses to begin: {'; '.join(reasons)} ({what_to_do})")
         logger.info(f"chaos_mm {self.run.id}: watching over this run")
         self._target_started = self._target_start()
         if self._load_needed:
@@ -168,7 +169,8 @@ class Armed:
 
 
 def _fail_without_value(entry: dict[str, Any], output: Any) -> None:
-    # A tolerance would crash the whole run on NaN or None: no journal, no rollbacks. A failed probe does not.
+    # A range would crash the whole run on None, with no journal and no rollbacks; a failed probe does not. What a
+    # tolerance makes of a list or an object is between it and its probe, which may be another extension's.
     if not is_value(output):
         entry["status"] = "failed"
         entry["exception"] = [f"the probe gave no value that can be judged: {strict(output)!r}"[:200]]

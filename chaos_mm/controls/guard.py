@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from chaos_mm.controls.names import open_client
 from chaos_mm.controls.run import HeldLease, Run
+from chaos_mm.controls.signals import interrupt_main
 from chaos_mm.core.errors import ChaosMMError, UnknownLease
 
 __all__ = ["Guard", "Renewal", "renew_lease"]
@@ -79,11 +80,22 @@ class Renewal(threading.Thread):
                 logger.warning(f"chaos_mm: keepalive of {self._what}: {error}")
 
 
+def _stop_if_stopped(ended_by: object, name: str) -> None:
+    if ended_by == "stop":  # by hand, from elsewhere: whoever did it wants this run to end, not to measure on
+        logger.error(f"chaos_mm: lease {name!r} was ended by 'chaos-mm stop', so this run stops")
+        interrupt_main()
+
+
 def renew_lease(run: Run, lease: HeldLease) -> None:
     """Keep a lease alive at each of its URLs, each in a thread of its own: a slow point must not starve another."""
     for url in lease.urls:
 
         def say(timeout: float, url: str = url) -> None:
-            open_client(url, run.secrets, timeout).keepalive(lease.name, run.id)
+            client = open_client(url, run.secrets, timeout)
+            try:
+                client.keepalive(lease.name, run.id)
+            except UnknownLease:
+                _stop_if_stopped(client.lease(lease.name, run.id).get("ended_by"), lease.name)
+                raise
 
         Renewal(run, lease.keepalive_seconds, lease.given_up, say, f"lease {lease.name!r} at {url}").start()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chaos_mm.controls.names import ANSWER_SECONDS, OBJECTIVES_DIR, control_urls, given, open_client
-from chaos_mm.controls.strict import is_value
+from chaos_mm.controls.strict import is_number
 from chaos_mm.core.errors import BadRequest, ChaosMMError, PointUnreachable
 
 __all__ = ["Load", "answer", "no_data", "question"]
@@ -102,5 +102,5 @@ def answer(
         found = Load(configuration, secrets).sli(asked["sli"], run, phase, **filters)
     except ChaosMMError as error:
         return {**nothing, "reason": f"the load did not answer: {error}"}
-    complete = found.get("measured") is not True or is_value(found.get("value"))
+    complete = found.get("measured") is not True or is_number(found.get("value"))
     return {**nothing, **{k: v for k, v in found.items() if k in nothing}} if complete else nothing

@@ -23,7 +23,7 @@ class Phases:
 
     def __init__(self, run: Run, load_needed: bool) -> None:
         self._run, self._load_needed = run, load_needed
-        self._remembered: dict[str, dict[str, Any]] = {}
+        self._baseline: dict[str, dict[str, Any]] = {}  # by modality, "" for all of them
 
     def enter(self, phase: str) -> None:
         """Begin a phase, once, and tell how the one before went."""
@@ -41,19 +41,20 @@ class Phases:
         """Measure the baseline just before a fault on ``target`` begins: requests that are under way then count to the
         baseline by the time they were due, and the fault may hit them."""
         if self._run.phase == "baseline":
-            self._remembered["baseline"] = self._measure("baseline", target)
+            # Of all modalities as well: which ones this run hurts is known only at its end.
+            self._baseline.update({one: self._measure("baseline", one) for one in ("", _modality(target))})
 
     def measured(self, phase: str) -> dict[str, Any]:
-        """Every SLI of a phase by name, for the modality that this run hurts; empty when the load cannot be asked."""
-        targets = {lease.target for lease in self._run.leases.values()}
-        known = self._remembered.get(phase)
-        return known if known is not None else self._measure(phase, targets.pop() if len(targets) == 1 else "")
+        """Every SLI of a phase by name, for the modality that this run hurts, for all when it hurts several; empty when
+        the load cannot be asked."""
+        hurt = {_modality(lease.target) for lease in self._run.leases.values()}
+        modality = hurt.pop() if len(hurt) == 1 else ""
+        known = self._baseline.get(modality) if phase == "baseline" else None
+        return known if known is not None else self._measure(phase, modality)
 
-    def _measure(self, phase: str, target: str) -> dict[str, Any]:
-        modality = target.removesuffix("_file")
+    def _measure(self, phase: str, modality: str) -> dict[str, Any]:
         try:
-            load = Load(self._run.configuration, self._run.secrets)
-            return load.slis(self._run.id, phase, modality=modality if modality in _MODALITIES else "")
+            return Load(self._run.configuration, self._run.secrets).slis(self._run.id, phase, modality=modality)
         except ChaosMMError as error:
             self._warn(f"no SLIs of phase {phase!r}: {error}")
             return {}
@@ -67,6 +68,12 @@ class Phases:
 
     def _warn(self, text: str) -> None:
         logger.log(logging.WARNING if self._load_needed else logging.DEBUG, f"chaos_mm: {text}")
+
+
+def _modality(target: str) -> str:
+    """What the load calls a fault's target; "" where it has no such requests."""
+    name = target.removesuffix("_file")
+    return name if name in _MODALITIES else ""
 
 
 def hits(lease: HeldLease) -> str:

@@ -4,6 +4,7 @@
 activity of ours is judged again here with its variables substituted.
 """
 
+import difflib
 import importlib
 import inspect
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from chaoslib.exceptions import InvalidActivity
 
 from chaos_mm.controls.declared import GIVEN_BY_TOOLKIT, holds_variable
 from chaos_mm.controls.injection import choose_point
-from chaos_mm.controls.names import control_urls, open_client, phase_length
+from chaos_mm.controls.names import OBJECTIVES_DIR, control_urls, given, open_client, phase_length
 from chaos_mm.controls.run import PHASES
 from chaos_mm.core.errors import ChaosMMError, InvalidParams, PointUnreachable, Stopped
 
@@ -32,7 +33,7 @@ def refusals(
     """Every reason not to begin; values first, since a point is only asked when the file is right."""
     ours = _ours(experiment)
     wrong = [text for one in ours for text in _wrong_values(one, configuration, secrets)]
-    wrong += _wrong_lengths(configuration)
+    wrong += [*_unknown_objectives(ours, configuration, secrets), *_wrong_lengths(configuration)]
     unready_load = _unready_load(configuration) if load_needed else ()
     return wrong or [*_unready_points(ours, configuration, secrets), *unready_load]
 
@@ -82,6 +83,29 @@ def _wrong_values(
         signature.bind(**{**arguments, **spare})
     except (InvalidActivity, TypeError) as error:
         yield f"{one.get('name', provider['func'])}: {error}"
+
+
+def _unknown_objectives(
+    ours: list[Mapping[str, Any]], configuration: Mapping[str, Any], secrets: Mapping[str, Any]
+) -> Iterator[str]:
+    named = set()
+    for one in ours:
+        objective = substitute(dict(one["provider"].get("arguments", {})), configuration, secrets).get("objective")
+        if isinstance(objective, str) and objective:
+            named.add(objective)
+    if not named:
+        return
+    from chaos_mm.sli import objectives
+
+    try:
+        known = objectives.load(given(OBJECTIVES_DIR, configuration))
+    except ChaosMMError as error:
+        yield str(error)
+        return
+    for name in sorted(named - set(known)):
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}"
+        yield f"no objective {name!r}; {hint}"
 
 
 def _wrong_lengths(configuration: Mapping[str, Any]) -> Iterator[str]:

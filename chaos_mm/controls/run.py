@@ -120,13 +120,7 @@ class Run:
                 found.append(open_client(url, self.secrets, timeout).release(lease.name, self.id)["lease"])
             except ChaosMMError as error:
                 troubles.append(f"{lease.point} at {url}: {error}")
-        known = [one for one in found if one]
-        if known:
-            lease.evidence = summed(known)
-        elif not lease.released.is_set():
-            lease.evidence = {**lease.evidence, "ended_by": GONE}
-        if not troubles:
-            lease.released.set()
+        _note_release(lease, [one for one in found if one], bool(troubles))
         return troubles
 
     def release_all(self, timeout: float = 2.0) -> list[str]:
@@ -138,6 +132,20 @@ class Run:
             found = self.release(lease, timeout)
             troubles += [] if was_released else found
         return troubles
+
+
+def _note_release(lease: HeldLease, known: list[dict[str, Any]], troubled: bool) -> None:
+    """Keep what a release told. While it may live at a point that did not answer, nothing is said of how it ended."""
+    was_released = lease.released.is_set()
+    if known:
+        lease.evidence = summed(known)
+    elif not was_released and not troubled:
+        lease.evidence = {**lease.evidence, "ended_by": GONE}
+    if not troubled:
+        lease.released.set()
+    elif not was_released:
+        lease.evidence = {**lease.evidence, "state": "unknown", "ended_by": ""}
+    lease.evidence = {**lease.evidence, "released": lease.released.is_set()}
 
 
 def summed(leases: list[dict[str, Any]]) -> dict[str, Any]:

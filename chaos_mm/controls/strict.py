@@ -1,6 +1,7 @@
 """Strict JSON out of anything: what leaves an activity must survive any JSON reader and hide no bytes."""
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,10 @@ def strict(value: Any) -> Any:
 
 
 def is_value(output: Any) -> bool:
-    """Whether a probe gave something that a tolerance can judge: a finite number, a bool, a text or a mapping."""
-    if isinstance(output, float):
-        return math.isfinite(output)
-    return isinstance(output, (bool, int, str, Mapping))
+    """Whether a probe gave something: not None, NaN or an infinity, at which a range tolerance fails or crashes."""
+    return output is not None and not (isinstance(output, float) and not math.isfinite(output))
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number, and no bool."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

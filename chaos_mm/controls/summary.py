@@ -1,13 +1,14 @@
 """What a run leaves for ``chaos-mm demo`` and the curious: ``<state folder>/runs/<run id>.json``, private to the user.
 
-    {"run": "r3f9a2c71d0e4", "experiment": "image-noise", "title": "…", "started": "2026-…Z",
+    {"run": "r3f9a2c71d0e4", "pid": 4711, "experiment": "image-noise", "title": "…", "started": "2026-…Z",
      "fault": "image_noise" | "", "lease": {…the lease's last JSON…} | null, "leases": [{…}, …],
      "phases": {"baseline": {"<sli>": answer, …}, "fault": {…}, "recovery": {…}}, "interrupted": false,
      "target_replaced": true | false | null}
 
 ``experiment`` is the file's stem where the command line tells it, else "". ``phases`` holds the phases that were
-begun. ``target_replaced`` says whether another process serves than at the beginning, null where its ``/metrics`` do not
-tell. An answer is a probe's answer. This says what happened and judges nothing.
+begun. ``pid`` is the process that ran it. A lease says ``released``: false, with state "unknown", when a point did not
+answer its release. ``target_replaced`` says whether another process serves than at the beginning, null where its
+``/metrics`` do not tell. An answer is a probe's answer. This says what happened and judges nothing.
 """
 
 import json
@@ -28,6 +29,7 @@ def summary(run: Run, phases: Phases, interrupted: bool, target_replaced: bool |
     begun = [phase for phase in run.begun if phase != "end"]
     return {
         "run": run.id,
+        "pid": os.getpid(),
         "experiment": run.experiment,
         "title": run.title,
         "started": run.started,

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from chaos_mm.demo import lifecycle
 from chaos_mm.demo.tether import tethered
 from chaos_mm.sli.objectives import packaged_dir
 
-__all__ = ["EXPERIMENTS", "Outcome", "chaos_command", "run_all", "run_one"]
+__all__ = ["EXPERIMENTS", "Outcome", "chaos_command", "own_summary", "run_all", "run_one"]
 
 EXPERIMENTS = ("image-noise", "audio-spectral-mask", "text-token-truncation")
 _PHASES = ("baseline", "fault", "recovery")
@@ -53,6 +53,8 @@ class Outcome:
         if not self.lease.get("applied"):
             return "no request was hit"
         ended_by = self.lease.get("ended_by")
+        if self.lease.get("released") is False:
+            return "the lease was not released"
         return "" if ended_by == "release" else f"the lease ended by {ended_by!r}, not by release"
 
 
@@ -82,9 +84,14 @@ def run_one(name: str, environment: dict[str, str], show: Callable[[str], None])
     argv += ["run", "--journal-path", str(folder / f"{name}.journal.json"), str(source)]
     show(f"\n$ chaos run {source}")
     before = set(_summaries())
-    status = _follow(argv, folder, environment, lambda line: show(f"  {line}"))
-    made = sorted(set(_summaries()) - before, key=lambda path: path.stat().st_mtime)
-    return Outcome(name, status, json.loads(made[-1].read_text(encoding="utf-8")) if made else {})
+    status, pid = _follow(argv, folder, environment, lambda line: show(f"  {line}"))
+    return Outcome(name, status, own_summary(set(_summaries()) - before, pid))
+
+
+def own_summary(paths: Iterable[Path], pid: int) -> dict[str, Any]:
+    """Of the summaries written meanwhile that of the process ``pid``: others may run experiments too. Empty: none."""
+    found: list[dict[str, Any]] = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return next((one for one in found if one.get("pid") == pid), {})
 
 
 def chaos_command() -> list[str]:
@@ -122,8 +129,11 @@ def _summaries() -> Iterator[Path]:
     return (state_dir() / "runs").glob("*.json")
 
 
-def _follow(argv: list[str], folder: Path, environment: dict[str, str], line: Callable[[str], None]) -> int:
-    """Run a command in a session of its own (a Ctrl-C reaches it through us, once), showing its lines."""
+def _follow(argv: list[str], folder: Path, environment: dict[str, str], line: Callable[[str], None]) -> tuple[int, int]:
+    """Run a command in a session of its own (a Ctrl-C reaches it through us, once), showing its lines.
+
+    Its exit status and its pid, which the tether keeps.
+    """
     process = subprocess.Popen(
         tethered(argv),
         cwd=folder,
@@ -140,7 +150,7 @@ def _follow(argv: list[str], folder: Path, environment: dict[str, str], line: Ca
         try:
             for text in process.stdout:
                 line(text.rstrip("\n"))
-            return process.wait()
+            return process.wait(), process.pid
         except BaseException:
             process.terminate()
             try:

@@ -67,7 +67,7 @@ def up(
     Raises DemoError: up already at other ports, ports taken, a part that does not start.
     """
     with _alone(say):
-        found = read()
+        found = _settled(say)
         if found is not None and found.supervised:
             return _already(found, base_port, say)
         if found is not None:
@@ -93,6 +93,23 @@ def down(say: Callable[[str], None]) -> bool:
             _clean(found, say)
         _path().unlink(missing_ok=True)
         return True
+
+
+def _settled(say: Callable[[str], None]) -> DemoState | None:
+    """The state once it is up or nobody supervises it: one found starting or stopping may be on its way down."""
+    end = time.monotonic() + _LOCK_WITHIN_SECONDS
+    told = False
+    while (found := read()) is not None and found.supervised and found.state != "up":
+        if time.monotonic() > end:
+            raise DemoError(
+                f"the demo (supervisor {found.pid}) is {found.state} for more than {_LOCK_WITHIN_SECONDS:g} s; "
+                "end it: chaos-mm demo down"
+            )
+        if not told:
+            say(f"A demo is {found.state} (supervisor {found.pid}); waiting for it.")
+        told = True
+        time.sleep(0.05)
+    return found
 
 
 def _already(found: DemoState, base_port: int, say: Callable[[str], None]) -> Demo:
@@ -190,7 +207,7 @@ def _end(found: DemoState, say: Callable[[str], None]) -> None:
 
 def _clean(found: DemoState, say: Callable[[str], None]) -> None:
     """See the supervisor gone; its children die with it."""
-    if found.state != "failed" and not _gone(found, 5.0):
+    if not _gone(found, 5.0):
         raise DemoError(f"the supervisor {found.pid} cannot be ended; look at it with ps -p {found.pid}")
     _path().unlink(missing_ok=True)
     left = Ports(found.base_port).taken()

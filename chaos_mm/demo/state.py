@@ -44,9 +44,13 @@ class DemoState:
     def write(self, path: Path) -> None:
         """Replace the file in one step, readable by this user only."""
         handle, name = tempfile.mkstemp(prefix=".demo-", dir=path.parent)  # made 0600
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(asdict(self), file, indent=1)
-        Path(name).replace(path)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(asdict(self), file, indent=1)
+            Path(name).replace(path)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
+            raise
 
     @classmethod
     def read(cls, path: Path) -> "DemoState | None":

@@ -6,6 +6,7 @@ whoever asked is gone, and it brings everything down. On stdout it tells its pro
 
 import argparse
 import json
+import logging
 import os
 import select
 import signal
@@ -24,6 +25,7 @@ from chaos_mm.demo.state import DemoState, process_started
 
 __all__ = ["Supervisor", "main", "specs"]
 
+logger = logging.getLogger(__name__)
 _LOOK_EVERY_SECONDS = 0.1
 _END_WITHIN_SECONDS = 6.0
 BACKGROUND_RATE = 8.0  # enough canaries of each kind for a window of ten seconds
@@ -56,7 +58,8 @@ class Supervisor:
     def __init__(self, services: Sequence[Service], state: DemoState, path: Path, tell: Callable[[Any], None]) -> None:
         self.services, self.state, self._path, self._tell = list(services), state, path, tell
         self.stopping = False
-        self._written = ""
+        self._written = self._trouble = ""
+        self._known_up = False
 
     def run(self, wait: Callable[[bool], None]) -> int:
         """Serve until ``stopping``; ``wait(up)`` pauses one look. The exit status: 0, or 1 when a service failed."""
@@ -65,6 +68,8 @@ class Supervisor:
             while not self.stopping:
                 self._look()
                 wait(self.state.state == "up")
+            self.state.state = "stopping"
+            self._publish()
             self._shut_down()
             self._path.unlink(missing_ok=True)
             return 0
@@ -86,10 +91,25 @@ class Supervisor:
     def _publish(self) -> None:
         self.state.services = [service.shown for service in self.services]
         said = json.dumps([self.state.state, [vars(s) for s in self.state.services]])
-        if said != self._written:
-            self._written = said
+        if said == self._written:
+            return
+        try:
             self.state.write(self._path)
-            self._tell(self.state)
+        except OSError as error:
+            self._not_written(error)
+            return
+        self._written, self._trouble = said, ""
+        self._known_up = self._known_up or self.state.state == "up"
+        self._tell(self.state)
+
+    def _not_written(self, error: OSError) -> None:
+        # Who waits for a start must learn of it; a demo that serves goes on, and the next look tries again.
+        if not self._known_up and self.state.state in ("starting", "up"):
+            raise error
+        why = error.strerror or type(error).__name__  # the error's own text names another file each time
+        if why != self._trouble:
+            self._trouble = why
+            logger.error("%s cannot be written: %s", self._path, why)
 
     def _shut_down(self) -> None:
         """End everything, the load first: its requests should not fail on a target that is already gone."""

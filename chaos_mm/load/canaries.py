@@ -10,15 +10,8 @@ from chaos_mm.core.rng import Rng
 from chaos_mm.load import pictures, speech
 from chaos_mm.load.codes import Codes, near_miss
 from chaos_mm.load.wording import DEMO, PADDING, Wordings
-from chaos_mm.sli.records import KINDS
+from chaos_mm.sli.records import KINDS, MODALITY
 
-MODALITY: Mapping[str, str] = {
-    "image": "image",
-    "colour": "image",
-    "audio": "audio",
-    "text": "text",
-    "agreement": "agreement",
-}
 DEFAULT_MIX: Mapping[str, float] = {"image": 0.3, "colour": 0.05, "audio": 0.25, "text": 0.2, "agreement": 0.2}
 PADDING_PLACES = ("after", "before")
 

@@ -15,7 +15,9 @@ from chaos_mm.load.sse import EventReader
 
 MAX_ANSWER = 512  # characters kept of an answer
 MAX_RESPONSE_BYTES = 4 << 20
-_KEEPALIVE_SECONDS = 3.0  # under the 5 s after which uvicorn closes an idle connection, so none is used while it closes
+KEEPALIVE_SECONDS = 3.0  # under the 5 s after which uvicorn closes an idle connection, so none is used while it closes
+_END_SECONDS = 0.2  # for the end of a response after [DONE]
+_BROKEN_OFF = ("abort", "error")  # finish reasons with which engines say that they gave up
 
 Clock = Callable[[], float]
 
@@ -77,16 +79,18 @@ class Service:
 class HttpTransport:
     """Keeps connections and puts no limit on them: a limit would close the loop. Use as ``async with``."""
 
-    def __init__(self, service: Service, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, service: Service, clock: Clock = time.monotonic, keepalive_seconds: float = KEEPALIVE_SECONDS
+    ) -> None:
         self._url = f"{service.url.rstrip('/')}/v1/chat/completions"
         self._headers = {"Content-Type": "application/json"}
         if service.api_key:
             self._headers["Authorization"] = f"Bearer {service.api_key}"
-        self._clock = clock
+        self._clock, self._keepalive = clock, keepalive_seconds
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=self._keepalive)
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
@@ -108,7 +112,7 @@ class HttpTransport:
             async with asyncio.timeout(max(0.0, deadline - self._clock())):
                 await self._exchange(body, headers, reply)
         except TimeoutError:
-            reply.error = "timeout"
+            reply.error = reply.error if reply.ended_at else "timeout"
         except TooLarge:
             reply.error = "too_large"
         except aiohttp.ClientConnectorError:
@@ -117,7 +121,7 @@ class HttpTransport:
             reply.error = "cut" if reply.status else "connect"
         except ValueError:
             reply.error = "protocol"
-        reply.ended_at = self._clock()
+        reply.ended_at = reply.ended_at or self._clock()
         return reply
 
     async def _exchange(self, body: bytes, headers: Mapping[str, str], reply: Reply) -> None:
@@ -136,11 +140,15 @@ class HttpTransport:
             now = self._clock()
             _count(reply, len(chunk))
             for data in events.feed(chunk):
-                if data != "[DONE]":
-                    _take_event(reply, json.loads(data), now)
-        reply.complete = bool(reply.finish_reason)
-        if not reply.complete and not reply.error:
-            reply.error = "cut"  # a stream without a finish reason is an error, however politely it ends
+                if data == "[DONE]":
+                    reply.ended_at = now
+                    break
+                _take_event(reply, json.loads(data), now)
+            if reply.ended_at:
+                break
+        _close(reply)
+        if reply.ended_at:
+            await _read_off(response)
 
     async def _whole(self, response: aiohttp.ClientResponse, reply: Reply) -> None:
         data = bytearray()
@@ -152,8 +160,26 @@ class HttpTransport:
             return
         message, reply.finish_reason = _choice(json.loads(data), "message")
         reply.answer = _text(message)[:MAX_ANSWER]
-        reply.complete = bool(reply.finish_reason)
-        reply.error = "" if reply.complete else "cut"
+        _close(reply)
+
+
+def _close(reply: Reply) -> None:
+    """Judge how the answer ended; one without a finish reason is an error, however politely it ends."""
+    if reply.finish_reason in _BROKEN_OFF:
+        reply.error = reply.error or "stream"
+    reply.complete = bool(reply.finish_reason) and not reply.error
+    if not reply.complete:
+        reply.error = reply.error or "cut"
+
+
+async def _read_off(response: aiohttp.ClientResponse) -> None:
+    """Read the end of a stream that has said all, so that its connection can be used again; a late end costs that."""
+    try:
+        async with asyncio.timeout(_END_SECONDS):
+            async for _ in response.content.iter_any():
+                pass
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        response.close()
 
 
 def _count(reply: Reply, size: int) -> None:
@@ -166,8 +192,8 @@ def _take_event(reply: Reply, event: Any, now: float) -> None:
     if isinstance(event, dict) and "error" in event:
         reply.error = "stream"
         return
-    if isinstance(event, dict) and event.get("choices") == []:
-        return  # the usage event some engines end with
+    if isinstance(event, dict) and not event.get("choices", True):
+        return  # [] or null: the usage event some engines end with
     delta, reason = _choice(event, "delta")
     reply.content(_text(delta), now)
     reply.finish_reason = reason or reply.finish_reason

@@ -110,7 +110,7 @@ class Generator:
     async def _flow(self, traffic: Traffic) -> None:
         for due in self._dues(traffic):
             plan = self._plan(traffic, due)
-            self._store.expect(plan.id, due)
+            self._store.expect(open_record(plan, self._sending))
             try:
                 # Behind schedule this only lets answers in; the record then says how late the request went out.
                 await self._sleep(max(0.0, due - self._clock()))
@@ -135,7 +135,9 @@ class Generator:
 
     def _launch(self, plan: Plan) -> None:
         run, phase = self._marks.current()
-        self._judge.asked(plan.id, plan.canary, self._maker.index(plan.n), run if phase == "baseline" else "")
+        baseline = run if phase == "baseline" else ""
+        expected = self._judge.asked(plan.id, plan.canary, self._maker.index(plan.n), baseline)
+        self._store.sent(plan.id, self._clock(), expected)
         self.counters.due += 1
         if len(self._tasks) >= self._sending.max_in_flight:
             self._finish(plan, Reply(error="overload", ended_at=self._clock()))
@@ -198,6 +200,11 @@ def make_record(plan: Plan, reply: Reply, verdict: Verdict, sending: Sending, pl
         exact=verdict.exact,
         leak=verdict.leak,
     )
+
+
+def open_record(plan: Plan, sending: Sending) -> Record:
+    """What stands for a request that has no answer yet: a miss so far."""
+    return make_record(plan, Reply(error="open"), Verdict("", False), sending, ("", ""))
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

@@ -3,6 +3,7 @@
 PUT    /marks/{run}/{phase}                    from now on: baseline, fault, recovery, end
 GET    /records?run=&phase=&since=&limit=      NDJSON, streamed
 GET    /slis[/{name}]?run=&phase=&window_seconds=&threshold_seconds=&audience=&modality=&kind=
+       recovery_seconds under its own name only; requests without an answer: see ``view``
 PUT    /traffic/{owner}    DELETE /traffic/{owner}    GET /status
 """
 
@@ -92,7 +93,7 @@ class LoadRoutes:
             "rate": sum(traffic.spec.rate for traffic in live),
             "sent": counters.due - counters.overloaded,
             "overloaded": counters.overloaded,
-            "in_flight": len(self._store.pending(now)),
+            "in_flight": len(self._store.open(now)),
             "lag_seconds": self.recent_lag(now),
             "records": len(self._store),
             "records_dropped": self._store.dropped,
@@ -117,7 +118,7 @@ class LoadRoutes:
         for name, kind, value in (
             ("wrong_answers_total", "counter", counters.wrong),
             ("leaks_total", "counter", counters.leaks),
-            ("in_flight", "gauge", len(self._store.pending(now))),
+            ("in_flight", "gauge", len(self._store.open(now))),
             ("lag_seconds", "gauge", round(self.recent_lag(now), 6)),
             ("rate", "gauge", sum(traffic.spec.rate for traffic in self._traffic.live())),
         ):

@@ -19,7 +19,7 @@ class EventReader:
     def feed(self, chunk: bytes) -> Iterator[str]:
         """The events that ``chunk`` completes. Raises TooLarge for an event over 1 MiB."""
         if self._after_cr and chunk.startswith(b"\n"):
-            chunk = chunk[1:]  # the second half of a line end that was cut
+            chunk, self._after_cr = chunk[1:], False  # the second half of a line end that was cut
         if chunk:
             self._after_cr = chunk.endswith(b"\r")
         lines = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")

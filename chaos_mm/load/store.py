@@ -1,8 +1,10 @@
 """The last records, in memory, bounded by number and bytes; optionally every record in a file as well."""
 
 import logging
+import math
 import threading
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -15,7 +17,7 @@ _OBJECT_BYTES = 900  # a record with its numbers and short texts, measured; the 
 class Store:
     """Thread-safe ring, in the order in which requests ended. What falls out is counted in ``dropped``.
 
-    It also knows which requests have no record yet: ``expect`` one before it is due, then ``add`` its record.
+    It also knows which requests are open: ``expect`` one before it is due, say when it is ``sent``, ``add`` its record.
     """
 
     def __init__(self, max_records: int = 100_000, max_bytes: int = 128 << 20, file: Path | None = None) -> None:
@@ -23,33 +25,47 @@ class Store:
         self._lock = threading.Lock()
         self._kept: deque[tuple[Record, int]] = deque()
         self._bytes = 0
-        self._expected: dict[str, float] = {}
+        self._expected: dict[str, Record] = {}
         self.dropped = 0
         self.unwritten = 0
         self._file: IO[bytes] | None = None if file is None else file.open("ab", buffering=0)
 
-    def expect(self, request_id: str, due: float) -> None:
-        """A request will be due then."""
+    def expect(self, record: Record) -> None:
+        """A request will be due at ``scheduled_at``; the record is what it is as long as nothing has come back."""
         with self._lock:
-            self._expected[request_id] = due
+            self._expected[record.id] = record
+
+    def sent(self, request_id: str, at: float, expected: str) -> None:
+        """An expected request went out, and this is what its answer will be held against ("": nothing yet)."""
+        with self._lock:
+            record = self._expected.get(request_id)
+            if record is not None:
+                lag = max(0.0, at - record.scheduled_at)
+                self._expected[request_id] = replace(record, sent_at=at, lag_seconds=lag, expected=expected)
 
     def forget(self, request_id: str) -> None:
         """It will not be sent after all."""
         with self._lock:
             self._expected.pop(request_id, None)
 
-    def settled_until(self, now: float) -> float:
-        """The moment before which every request that was due has its record, ``now`` at the latest.
+    def settled_until(self, now: float, patience: float = math.inf) -> float:
+        """The moment before which every request is decided, ``now`` at the latest: it ended, or it is overdue.
 
-        SLIs look no further: among requests still open are the slow ones, and to leave those out would flatter.
+        SLIs look no further: among requests still open are the slow ones, and to leave those out would flatter. Overdue
+        is one that was due over ``patience`` seconds ago; it is known (``open``) and must be counted, not waited for.
         """
         with self._lock:
-            return min((now, *self._expected.values()))
+            due = (record.scheduled_at for record in self._expected.values())
+            return min((now, *(at for at in due if now - at <= patience)))
 
-    def pending(self, now: float) -> list[float]:
-        """When those requests were due that are due by now and have no record."""
+    def open(self, now: float) -> list[Record]:
+        """The requests that are due by now and have not ended. One that waits for the load itself lags so far."""
         with self._lock:
-            return [due for due in self._expected.values() if due <= now]
+            found = [record for record in self._expected.values() if record.scheduled_at <= now]
+        return [
+            replace(record, lag_seconds=now - record.scheduled_at) if record.sent_at is None else record
+            for record in found
+        ]
 
     def add(self, record: Record) -> None:
         """Keep a record; the oldest go when there is no room. A file that fails is logged once and counted."""

@@ -1,4 +1,10 @@
-"""Which records a question over HTTP is about, and the SLIs over them."""
+"""Which records a question over HTTP is about, and the SLIs over them.
+
+A request that has no answer yet is not judged at once, and not left out for ever either. For up to ``patience`` (2 s,
+or the limit of the SLI where that is longer) it holds the window back; from then on it is a miss so far, so that a
+service that went silent shows within that time and not only at the timeout. Percentiles have no value for such a
+request and say "no data". Either way the reason says how many requests are open and for how long.
+"""
 
 import math
 import time
@@ -7,16 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chaos_mm.core.errors import BadRequest, ChaosMMError
-from chaos_mm.load.marks import Marks
+from chaos_mm.load.marks import Marks, Span
 from chaos_mm.load.store import Store
 from chaos_mm.sli import objectives
-from chaos_mm.sli.indicators import INDICATORS, Selection, measure
+from chaos_mm.sli.indicators import INDICATORS, Selection, measure, own_selection
 from chaos_mm.sli.measurement import Measurement, no_data
+from chaos_mm.sli.objectives import Objective
 from chaos_mm.sli.openslo import FILTERS
 from chaos_mm.sli.records import PHASES, Record
 from chaos_mm.sli.recovery import recovery_seconds
 
 DEFAULT_WINDOW_SECONDS = 60.0
+PATIENCE_SECONDS = 2.0
 RECOVERY = "recovery_seconds"
 _QUERY = ("run", "phase", "window_seconds", "threshold_seconds", *FILTERS)
 
@@ -57,12 +65,15 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The settled records of a question and the time they stand for."""
+    """The decided records of a question, overdue requests among them, and the time they stand for.
+
+    ``open`` are all requests of the phase without an answer, with their ages in seconds.
+    """
 
     records: list[Record]
     seconds: float
     phase_seconds: float
-    pending: int
+    open: list[tuple[Record, float]]
 
 
 class View:
@@ -72,19 +83,20 @@ class View:
         self, store: Store, marks: Marks, objectives_dir: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store, self._marks, self._objectives_dir, self._clock = store, marks, objectives_dir, clock
+        self._born = clock()  # before it there was no load, so no time that records could stand for
 
     def slis(self, question: Question) -> dict[str, Any]:
-        """Every SLI, how long the phase has lasted, and how many of its requests are still open."""
-        seen = self._seen(question)
-        found = {name: self._measure(name, question, seen).to_json() for name in INDICATORS}
-        if question.run:
-            found[RECOVERY] = self._recovery(question, "").to_json()
+        """Every SLI but recovery_seconds, how long the phase has lasted, and how many of its requests are open."""
+        now = self._clock()
+        patience = {name: _patience(name, question.threshold_seconds) for name in INDICATORS}
+        seen = {seconds: self._seen(question, now, seconds) for seconds in {*patience.values()}}
+        found = {name: self._measure(name, question, seen[patience[name]]).to_json() for name in INDICATORS}
         return {
             "slis": found,
             "run": question.run,
             "phase": question.phase,
-            "phase_seconds": seen.phase_seconds,
-            "pending": seen.pending,
+            "phase_seconds": seen[PATIENCE_SECONDS].phase_seconds,
+            "pending": len(seen[PATIENCE_SECONDS].open),
         }
 
     def sli(self, name: str, question: Question, names: str = "") -> Measurement:
@@ -93,7 +105,8 @@ class View:
             return self._recovery(question, names)
         if name not in INDICATORS:
             raise BadRequest(f"SLI is {name[:40]!r}; allowed: {', '.join((*INDICATORS, RECOVERY))}")
-        return self._measure(name, question, self._seen(question))
+        patience = _patience(name, question.threshold_seconds)
+        return self._measure(name, question, self._seen(question, self._clock(), patience))
 
     def records(self, run: str, phase: str, since: float, limit: int) -> Iterator[Record]:
         """Records of a run (and phase), with that run's phases written in; without a run, as they were kept."""
@@ -106,36 +119,49 @@ class View:
         return replace(record, run=run, phase=self._marks.phase_at(run, record.scheduled_at))
 
     def _measure(self, name: str, question: Question, seen: Seen) -> Measurement:
-        return measure(
+        wanted = own_selection(name, question.selection)
+        ages = [age for record, age in seen.open if age > PATIENCE_SECONDS and wanted.meets(record)]
+        unit, note = INDICATORS[name].unit, _note(ages)
+        if ages and unit == "s":
+            return no_data(f"a percentile is not known yet: {note}", unit, len(seen.records), seen.seconds)
+        found = measure(
             name,
             seen.records,
             window_seconds=seen.seconds,
             selection=question.selection,
             threshold_seconds=question.threshold_seconds,
         )
+        return replace(found, reason="; ".join(part for part in (found.reason, note) if part))
 
     def _spans(self, question: Question, now: float) -> list[tuple[float, float]]:
         """(start, end) of the phase asked for, so far."""
         if not question.run:
-            return [(-math.inf, now)]
+            return [(self._born, now)]
         wanted = (question.phase,) if question.phase else PHASES[:-1]
         spans = [span for span in self._marks.spans(question.run) if span.phase in wanted]
         return [(span.start, now if span.end is None else span.end) for span in spans]
 
-    def _seen(self, question: Question) -> Seen:
-        """What is settled of the phase; its last ``window_seconds`` when given."""
-        now = self._clock()
+    def _seen(self, question: Question, now: float, patience: float) -> Seen:
+        """What is decided of the phase; its last ``window_seconds`` when given."""
         spans = self._spans(question, now)
         if not spans:
-            return Seen([], 0.0, 0.0, 0)
+            return Seen([], 0.0, 0.0, [])
         window = question.window_seconds or (0.0 if question.run else DEFAULT_WINDOW_SECONDS)
-        settled = min(self._store.settled_until(now), spans[-1][1])
+        settled = min(self._store.settled_until(now, patience), spans[-1][1])
         first = settled - window if window else spans[0][0]
         cut = [(max(start, first), min(end, settled)) for start, end in spans]
-        records = [record for record in self._store.since(first) if _within(record.scheduled_at, cut)]
-        pending = sum(_within(due, spans) for due in self._store.pending(now))
+        waiting = self._store.open(now)  # before the ended ones: what ends in between must not be in neither
+        records = [record for record in self._with_overdue(first, waiting, now, patience) if _in(record, cut)]
         lasted = sum(end - start for start, end in spans) if question.run else 0.0
-        return Seen(records, sum(max(0.0, end - start) for start, end in cut), lasted, pending)
+        aged = [(record, now - record.scheduled_at) for record in waiting if _in(record, spans)]
+        return Seen(records, sum(max(0.0, end - start) for start, end in cut), lasted, aged)
+
+    def _with_overdue(self, first: float, waiting: Sequence[Record], now: float, patience: float) -> list[Record]:
+        """Records due from ``first`` on, and of the waiting requests those that are overdue."""
+        ended = self._store.since(first)
+        known = {record.id for record in ended}
+        overdue = (record for record in waiting if now - record.scheduled_at > patience and record.id not in known)
+        return [*ended, *(record for record in overdue if record.scheduled_at >= first)]
 
     def _recovery(self, question: Question, names: str) -> Measurement:
         """Release is the run's recovery mark."""
@@ -152,14 +178,33 @@ class View:
         for name in wanted:
             if name not in found:
                 raise BadRequest(f"objective is {name[:40]!r}; allowed: {', '.join(found)}")
-        released, end = spans[-1].start, spans[-1].end or math.inf
-        until = min(end, self._store.settled_until(self._clock()))
-        chosen = [found[name] for name in wanted or found]
-        return recovery_seconds(self._store.since(released), chosen, released_at=released, until=until)
+        return self._recovered([found[name] for name in wanted or found], spans[-1])
+
+    def _recovered(self, chosen: Sequence[Objective], recovery: Span) -> Measurement:
+        now = self._clock()
+        limits = [(one.sli, one.filters.get("threshold_seconds")) for one in chosen if one.sli in INDICATORS]
+        waits = [_patience(sli, None if limit is None else float(limit)) for sli, limit in limits]
+        patience = max(waits, default=PATIENCE_SECONDS)
+        until = min(recovery.end or math.inf, self._store.settled_until(now, patience))
+        waiting = self._store.open(now)
+        records = self._with_overdue(recovery.start, waiting, now, patience)
+        return recovery_seconds(records, chosen, released_at=recovery.start, until=until)
 
 
-def _within(at: float, spans: Sequence[tuple[float, float]]) -> bool:
-    return any(start <= at < end for start, end in spans)
+def _patience(name: str, threshold_seconds: float | None) -> float:
+    """How long a request may be open until it is a miss so far: at least as long as the limit that makes it good."""
+    indicator = INDICATORS[name]
+    if not indicator.timed or indicator.unit == "s":
+        return PATIENCE_SECONDS
+    return max(PATIENCE_SECONDS, indicator.threshold_seconds if threshold_seconds is None else threshold_seconds)
+
+
+def _note(ages: Sequence[float]) -> str:
+    return f"{len(ages)} requests open for up to {max(ages):.1f} s" if ages else ""
+
+
+def _in(record: Record, spans: Sequence[tuple[float, float]]) -> bool:
+    return any(start <= record.scheduled_at < end for start, end in spans)
 
 
 def read_number(query: Mapping[str, str], name: str, default: float, low: float, high: float) -> float:

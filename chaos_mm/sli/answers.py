@@ -6,9 +6,11 @@ Normalisation (``normalise``), by kind of question:
   words zero … nine stand for digits, "oh" and "o" for 0 beside other digits; in speech answers also what a recogniser
   writes for a digit it heard ("to", "too", "for", "fore", "won", "ate", "tree"). Punctuation and spaces between digits
   do not count. A sentence around it does not count either: one run of exactly four digits is the code; without one,
-  all digits of the answer, in order.
+  all digits of the answer, in order. A line end and a full stop end a run; what stands in <think> … </think> is left
+  out.
 * colour: the one colour word in the answer ("violet" is purple); several different ones are no answer.
-* agreement: the one of "yes" and "no" in the answer; both are no answer.
+* agreement: the one of "yes" and "no" in the answer; both are no answer. A "no" before a noun ("no audio was provided",
+  "I have no idea") denies something else.
 """
 
 import re
@@ -27,7 +29,10 @@ _DIGIT_WORDS = {
 }
 _WITHIN_A_RUN = {"oh": "0", "o": "0"}
 _HEARD = {"to": "2", "too": "2", "for": "4", "fore": "4", "won": "1", "ate": "8", "tree": "3"}
-_TOKEN = re.compile(r"[a-z]+|[0-9]+")
+_STOP = "\n"  # stands for the end of a line or sentence among the words
+_TOKEN = re.compile(r"[a-z]+|[0-9]+|\n|[.!?;]+(?=\s|$)")
+_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
+_YES_OR_NO = re.compile(r"\b(?:yes|no(?!\s+(?!(?:they|it|the|these|this|and)\b)\w))\b")
 
 
 def normalise(kind: str, answer: str) -> str:
@@ -35,14 +40,21 @@ def normalise(kind: str, answer: str) -> str:
 
     Another ``kind`` gives the answer's words.
     """
-    words = _TOKEN.findall(unicodedata.normalize("NFKC", answer).lower())
+    text = _plain(answer)
+    if kind == "agreement":
+        return _only(iter(_YES_OR_NO.findall(text)))
+    words = _words(text)
     if kind in CODE_KINDS:
         return _code(words, spoken=kind == "audio")
     if kind == "colour":
         return _only("purple" if word == "violet" else word for word in words if word in (*COLOURS, "violet"))
-    if kind == "agreement":
-        return _only(word for word in words if word in ("yes", "no"))
-    return " ".join(words)
+    return " ".join(word for word in words if word != _STOP)
+
+
+def codes_said(kind: str, answer: str) -> set[str]:
+    """Every code in an answer: its runs of four digits, and its normal form should that be a code."""
+    runs = {*_runs(_words(_plain(answer)), spoken=kind == "audio"), normalise(kind, answer)}
+    return {run for run in runs if len(run) == CODE_DIGITS and run.isdigit()}
 
 
 def exact(kind: str, expected: str, answer: str) -> bool:
@@ -80,6 +92,15 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
         for j, right in enumerate(b, 1):
             above, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, above + (left != right))
     return row[-1]
+
+
+def _plain(answer: str) -> str:
+    return _THINKING.sub(" ", unicodedata.normalize("NFKC", answer).lower())
+
+
+def _words(text: str) -> list[str]:
+    found = _TOKEN.findall(text)
+    return [word if word[0].isalnum() else _STOP for word in found]
 
 
 def _code(words: Sequence[str], *, spoken: bool) -> str:

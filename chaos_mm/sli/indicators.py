@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from chaos_mm.sli.answers import CODE_KINDS, digit_errors, similarity
 from chaos_mm.sli.measurement import Measurement, measured, no_data
-from chaos_mm.sli.records import Record, parse
+from chaos_mm.sli.records import MODALITY, Record, parse
 from chaos_mm.sli.statistics import quantile, samples_needed
 
 # A request that left this long after it was due says more about the load than about the service. Beyond this share of
@@ -28,7 +28,10 @@ Get = Callable[[Record], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records an SLI looks at; "" is the SLI's own choice, ``audience="all"`` is canaries and bystanders."""
+    """Which records an SLI looks at; "" is the SLI's own choice, ``audience="all"`` is canaries and bystanders.
+
+    A filter narrows what an SLI is about and never replaces it: see ``conflict``.
+    """
 
     audience: str = ""
     modality: str = ""
@@ -82,7 +85,10 @@ def measure(
     """
     indicator = INDICATORS[name]
     found, unreadable = parse(records)
-    chosen = [record for record in found if _selection(indicator, selection).meets(record)]
+    wanted, strange = own_selection(name, selection), conflict(name, selection)
+    if strange:
+        return no_data(strange, indicator.unit, 0, window_seconds)
+    chosen = [record for record in found if wanted.meets(record)]
     window = Window(window_seconds, indicator.threshold_seconds if threshold_seconds is None else threshold_seconds)
     answer = _read(indicator, chosen, window)
     if unreadable:
@@ -91,11 +97,27 @@ def measure(
     return answer
 
 
-def _selection(indicator: Indicator, asked: Selection | None) -> Selection:
-    own = indicator.default
+def own_selection(name: str, asked: Selection | None = None) -> Selection:
+    """What the SLI looks at when these filters are asked for. Raises KeyError for a name that INDICATORS lacks."""
+    own = INDICATORS[name].default
     if asked is None:
         return own
     return Selection(asked.audience or own.audience, asked.modality or own.modality, asked.kind or own.kind)
+
+
+def conflict(name: str, asked: Selection | None) -> str:
+    """Why the SLI cannot be asked with these filters ("alignment_ok is about agreement, not image"); "" when it can."""
+    own = INDICATORS[name].default
+    if asked is None:
+        return ""
+    for mine, given, word in (
+        (own.audience, asked.audience, asked.audience),
+        (own.modality, asked.modality, asked.modality),
+        (own.modality, MODALITY.get(asked.kind, asked.kind), asked.kind),
+    ):
+        if mine and given and mine != given:
+            return f"{name} is about {mine}, not {word}"
+    return ""
 
 
 def _read(indicator: Indicator, chosen: Sequence[Record], window: Window) -> Measurement:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos_mm.core.errors import BadRequest
-from chaos_mm.sli.indicators import INDICATORS
+from chaos_mm.sli.indicators import INDICATORS, Selection, conflict
 from chaos_mm.sli.openslo import Document
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
@@ -105,13 +105,20 @@ def load(directory: str | os.PathLike[str] | None = None) -> dict[str, Objective
     folder = find(directory)
     found: dict[str, Objective] = {}
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
-        objective = read(path.read_text(encoding="utf-8"), str(path))
+        objective = read(_text(path), str(path))
         if objective.name in found:
             raise BadRequest(f"{path}: metadata.name {objective.name!r} is taken by {found[objective.name].source}")
         found[objective.name] = objective
     if not found:
         raise BadRequest(f"{folder}: no objectives there (*.yaml)")
     return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"{path}: cannot be read as UTF-8 text: {error}") from error
 
 
 def find(directory: str | os.PathLike[str] | None = None) -> Path:
@@ -134,10 +141,21 @@ def packaged_dir() -> Path:
 
 def read(text: str, source: str = "objective") -> Objective:
     """One OpenSLO document. Raises BadRequest naming source, key, value and what is allowed."""
+    try:
+        return _read(text, source)
+    except (ValueError, OverflowError, RecursionError) as error:  # values that cannot even be shown
+        raise BadRequest(f"{source}: cannot be read: {type(error).__name__}: {error!s:.80}") from error
+
+
+def _read(text: str, source: str) -> Objective:
     document = Document.parse(text, source)
     sli = document.word("spec.indicator.metadata.name", (*INDICATORS, "recovery_seconds"))
     comparison, threshold, limit = document.bound(sli, ratio=_is_share(sli))
-    filters = document.filters() | ({"threshold_seconds": limit} if limit else {})
+    filters = document.filters()
+    strange = sli in INDICATORS and conflict(sli, Selection(**filters))
+    if strange:
+        raise BadRequest(f"{source}: metadata.annotations: {strange}; leave that filter out or choose another SLI")
+    filters |= {"threshold_seconds": limit} if limit else {}
     return Objective(
         name=document.name(),
         sli=sli,

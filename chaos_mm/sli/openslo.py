@@ -19,6 +19,7 @@ FILTERS: Mapping[str, tuple[str, ...]] = {
 }
 NOTES = ("window-seconds", "min-samples", "hold-seconds", "guard", *FILTERS)
 TIMED = ("ttft", "itl", "e2e", "max_gap")  # per-request times: a thresholdMetric on these is a share of requests
+_HUGE = 1e15  # beyond it a bound is a slip of the pen, and an int may be beyond a float
 _RFC1123 = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -35,7 +36,7 @@ class Document:
 
         try:
             body = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date such as 2026-13-45 is a ValueError
             raise BadRequest(f"{source}: not YAML: {' '.join(str(error).split())}") from error
         if not isinstance(body, Mapping):
             raise BadRequest(f"{source}: must be one OpenSLO document, not {type(body).__name__}")
@@ -96,7 +97,7 @@ class Document:
         value = self._notes().get(PREFIX + key)
         if value is None:
             return default
-        if not isinstance(value, str) or not re.fullmatch(r"\d+(\.\d+)?", value) or float(value) < low:
+        if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value) or float(value) < low:
             raise self._bad(f"metadata.annotations.{PREFIX}{key}", value, f'a number in quotes, at least "{low:g}"')
         return float(value)
 
@@ -132,7 +133,12 @@ class Document:
 
     def _number(self, objective: Mapping[str, Any], key: str, low: float = -math.inf, below: float = math.inf) -> float:
         value = objective.get(key)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < below:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not low <= value < below
+            or abs(value) > _HUGE
+        ):
             raise self._bad(f"spec.objectives[0].{key}", value, f"a number in [{low:g}, {below:g})")
         return float(value)
 

@@ -14,6 +14,14 @@ from typing import Any
 AUDIENCES = ("canary", "bystander")
 MODALITIES = ("image", "audio", "text", "agreement")
 KINDS = ("image", "colour", "audio", "text", "agreement")
+# What a kind of canary puts to the test: the word that SLIs filter by.
+MODALITY: Mapping[str, str] = {
+    "image": "image",
+    "colour": "image",
+    "audio": "audio",
+    "text": "text",
+    "agreement": "agreement",
+}
 PHASES = ("baseline", "fault", "recovery", "end")
 
 
@@ -22,8 +30,9 @@ class Record:
     """A request and what came of it.
 
     ``error`` is "" for a request that was answered in full and in time, else one word: timeout, connect, status, cut,
-    stream, protocol, too_large, overload (the in-flight cap of the load was reached: never sent) or load (our own
-    fault). ``exact`` is None when there was nothing to judge against. ``timeout_seconds`` is what a miss counts as.
+    stream, protocol, too_large, overload (the in-flight cap of the load was reached: never sent), load (our own fault)
+    or open (no answer so far; never in a file or in ``/records``). ``exact`` is None when there was nothing to judge
+    against. ``timeout_seconds`` is what a miss counts as.
     """
 
     id: str

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from chaos_mm.sli.indicators import INDICATORS, Selection, measure
+from chaos_mm.sli.indicators import INDICATORS, Selection, measure, own_selection
 from chaos_mm.sli.measurement import Measurement, measured, no_data
 from chaos_mm.sli.objectives import Judgement, Objective
 from chaos_mm.sli.records import Record
@@ -40,32 +40,38 @@ def recovery_seconds(
     release, or when an objective is still broken in the last one, there is no recovery to report: no data, with the
     objective's own reason. Objectives that records cannot answer are left out.
     """
-    worst, samples = 0.0, 0
-    for objective in (one for one in objectives if one.sli in INDICATORS):
+    chosen = [one for one in objectives if one.sli in INDICATORS]
+    if not chosen:
+        return no_data("no objective that records can answer", "s", 0, max(0.0, until - released_at))
+    about = {one.name: _about(one, records, released_at, until) for one in chosen}
+    worst, samples = 0.0, len({record.id for found in about.values() for record in found})
+    for objective in chosen:
         if until - released_at < objective.window_seconds:
             reason = f"{objective.name}: its window of {objective.window_seconds:g} s after the release is not over"
             return no_data(reason, "s", samples, max(0.0, until - released_at))
-        back, count, last = _met_from(objective, records, released_at, until, step_seconds)
-        samples += count
+        back, last = _met_from(objective, about[objective.name], released_at, until, step_seconds)
         if back is None:
             return no_data(f"not recovered: {last.reason}", "s", samples, until - released_at)
         worst = max(worst, back - released_at)
-    if not samples:
-        return no_data("no objective that records can answer", "s", 0, max(0.0, until - released_at))
     return measured(worst, "s", samples, until - released_at)
+
+
+def _about(objective: Objective, records: Sequence[Record], start: float, end: float) -> list[Record]:
+    """The records that the objective is about: chosen once, not once a window."""
+    wanted = own_selection(objective.sli, selection(objective.filters))
+    return [record for record in records if start <= record.scheduled_at < end and wanted.meets(record)]
 
 
 def _met_from(
     objective: Objective, records: Sequence[Record], start: float, end: float, step_seconds: float
-) -> tuple[float | None, int, Judgement]:
-    """(start of the unbroken run of met windows that reaches the end, samples seen, judgement of the last window)."""
-    windows = list(sliding(records, start, end, objective.window_seconds, step_seconds))
+) -> tuple[float | None, Judgement]:
+    """(start of the unbroken run of met windows that reaches the end, judgement of the last window)."""
     back: float | None = None
     last = Judgement(False, f"{objective.name}: no window")
-    samples = 0
-    for begin, inside in windows:
-        found = answer(objective, inside, objective.window_seconds)
-        samples += found.samples
-        last = objective.judge(found.to_json())
+    before: Sequence[Record] | None = None
+    for begin, inside in sliding(records, start, end, objective.window_seconds, step_seconds):
+        if before is None or inside != before:  # an SLI of the same records is the same
+            last = objective.judge(answer(objective, inside, objective.window_seconds).to_json())
+        before = inside
         back = (begin if back is None else back) if last.met else None
-    return back, samples, last
+    return back, last

@@ -70,7 +70,15 @@ def _typed(fields: Mapping[str, Any], name: str, kind: type, default: Any) -> An
         return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise Refusal(f"{name} is {_shown(value)}; {kind.__name__} is needed", 400, name)
+    if isinstance(value, str):
+        check_text(value, name)
     return value
+
+
+def check_text(text: str, name: str) -> None:
+    """Raise Refusal when a field's text holds a lone surrogate, as JSON may: such a text cannot be tokenised."""
+    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        raise Refusal(f"{name} is no valid Unicode text: it holds a lone surrogate", 400, name)
 
 
 def _shown(value: Any) -> str:

@@ -15,7 +15,7 @@ import torch
 from aiohttp import web
 
 from chaos_mm.target import media, questions, tokens
-from chaos_mm.target.chat import ChatRequest, read_chat, read_json
+from chaos_mm.target.chat import ChatRequest, check_text, read_chat, read_json
 from chaos_mm.target.engine import EmbeddingJob, Engine, Event, Failed, Finished, Job, Token
 from chaos_mm.target.generation import ModelInput
 from chaos_mm.target.metrics import Metrics
@@ -192,6 +192,8 @@ def _embedding_ids(texts: Any) -> list[list[int]]:
         raise Refusal("input is neither a string nor a list of strings", 400, "input")
     if len(texts) > MAX_EMBEDDED_TEXTS:
         raise Refusal(f"input holds {len(texts)} texts; at most {MAX_EMBEDDED_TEXTS}", 400, "input")
+    for text in texts:
+        check_text(text, "input")
     ids = [tokens.text_ids(text) for text in texts]
     longest = max(map(len, ids))
     if longest >= MAX_POSITIONS:

@@ -35,6 +35,7 @@ def test_an_ended_lease_is_not_armed(cli: Cli, client: ControlClient) -> None:
 def test_a_named_point_that_is_silent_is_no_all_clear(cli: Cli, nowhere: str) -> None:
     shown = cli("status")
     assert shown.exit_code == 3
+    assert "is not known" in shown.stdout and "Nothing is armed" not in shown.stdout
     assert nowhere in shown.stderr and "named by CHAOS_MM_PROXY_CONTROL_URL" in shown.stderr
 
 

@@ -6,6 +6,7 @@ A target row comes together with its sampler here; a fault on a target without o
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,12 @@ def _texts() -> dict[str, Any]:
     }
 
 
+def _edited(before: str, after: str) -> float:
+    """Characters that are not common to both, in order: what was cut, and what stands in its place."""
+    blocks = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+    return float(len(before) + len(after) - 2 * sum(block.size for block in blocks))
+
+
 SAMPLERS: dict[Target, Sampler] = {
     Target.IMAGE: Sampler(
         _images,
@@ -88,6 +95,6 @@ SAMPLERS: dict[Target, Sampler] = {
         _texts,
         lambda text: digest_of(text),
         lambda text: (type(text), text.encode() is not None),
-        lambda before, after: float(len(before) - len(after)),
+        _edited,
     ),
 }

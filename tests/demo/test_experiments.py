@@ -1,14 +1,19 @@
 """The closing table of a bare demo, and what makes it fail."""
 
+import json
 import os
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chaos_mm.demo.experiments import EXPERIMENTS, Outcome, chaos_command, report, run_one
+from chaos_mm.demo import experiments, lifecycle
+from chaos_mm.demo.experiments import EXPERIMENTS, Outcome, chaos_command, own_summary, report, run_one
 from chaos_mm.demo.ports import Ports
 from chaos_mm.sli.objectives import packaged_dir
+from tests.demo.conftest import SUPERVISOR
 
 
 def answer(value: float) -> dict[str, Any]:
@@ -39,6 +44,7 @@ def test_the_table_says_what_was_injected_hit_and_measured() -> None:
         (Outcome("x", 0), "left no summary"),
         (Outcome("x", 0, summary(applied=0)), "no request was hit"),
         (Outcome("x", 0, summary(ended_by="ttl")), "ended by 'ttl', not by release"),
+        (Outcome("x", 0, summary(ended_by="", released=False)), "was not released"),
         (Outcome("x", 0, {"lease": None, "phases": {}}), "no request was hit"),
     ],
 )
@@ -59,6 +65,45 @@ def test_chaos_is_the_one_beside_this_python() -> None:
     (chaos,) = chaos_command()
     assert Path(chaos).name == "chaos"
     assert os.access(chaos, os.X_OK)
+
+
+def test_the_summary_of_a_run_is_that_of_its_own_process(tmp_path: Path) -> None:
+    for name, pid in (("r1", 7), ("r2", 8), ("r3", 9)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"run": name, "pid": pid}), encoding="utf-8")
+    (tmp_path / "r0.json").write_text(json.dumps({"run": "r0"}), encoding="utf-8")
+    paths = list(tmp_path.iterdir())
+    assert own_summary(paths, 8)["run"] == "r2"
+    assert own_summary(paths, 10) == {}
+
+
+def test_a_run_tells_its_pid_and_its_status(tmp_path: Path) -> None:
+    shown: list[str] = []
+    code = "import os, sys; print(os.getpid()); sys.exit(3)"
+    status, pid = experiments._follow([sys.executable, "-c", code], tmp_path, dict(os.environ), shown.append)
+    assert (status, shown) == (3, [str(pid)])
+
+
+def test_a_second_interrupt_while_it_goes_down_leaves_nothing(home: Path, base_port: int) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    demo = lifecycle.up(base_port, lambda text: None, True, SUPERVISOR)
+
+    def show(text: str) -> None:
+        assert "Bringing the demo down" in text
+        for number in before:
+            os.kill(os.getpid(), number)
+
+    def cut_short(number: int, frame: object) -> None:
+        raise AssertionError(f"signal {number} cut it short")
+
+    try:
+        for number in before:
+            signal.signal(number, cut_short)
+        experiments._bring_down(demo, show)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert lifecycle.read() is None and Ports(base_port).taken() == []
+    assert not demo.state.supervised
 
 
 def test_without_a_demo_the_run_is_refused_and_shown(home: Path) -> None:

@@ -8,7 +8,9 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,39 @@ def test_a_second_up_changes_nothing(home: Path, base_port: int) -> None:
     assert "up already" in said[-1]
     with pytest.raises(DemoError, match=f"up at ports from {base_port}"):
         bring_up(base_port + 10)
+
+
+def interrupted_up(base_port: int, after_seconds: float, flags: str = "") -> None:
+    """An ``up`` that is killed before its demo is up."""
+    code = f"from chaos_mm.demo import lifecycle; lifecycle.up({base_port}, print, False, {SUPERVISOR!r})"
+    environment = {**os.environ, "STAND_IN_FLAGS": flags}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, env=environment) as first:
+        eventually(lambda: lifecycle.read() is not None)
+        time.sleep(after_seconds)
+        first.kill()
+
+
+@pytest.mark.parametrize("after_seconds", [0.0, 0.3])
+def test_up_after_an_up_that_was_killed_is_truly_up(home: Path, base_port: int, after_seconds: float) -> None:
+    interrupted_up(base_port, after_seconds, "never-ready")
+    again, _ = bring_up(base_port)
+    time.sleep(0.5)  # one on its way down would be gone by now
+    assert again.mine and state().state == "up"
+    assert state().supervised and serving_pid(Ports(base_port).by_use["load control"])
+
+
+def test_up_beside_a_demo_that_is_starting_waits_for_it(home: Path, base_port: int) -> None:
+    code = "import sys; sys.stdin.readline()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as sleeper:
+        one = DemoState("starting", sleeper.pid, process_started(sleeper.pid), base_port, 0.0, {})
+        home.mkdir(mode=0o700)
+        one.write(home / "demo.json")
+        up = threading.Timer(0.3, lambda: replace(one, state="up").write(home / "demo.json"))
+        up.start()
+        demo, said = bring_up(base_port)
+        up.join()
+        assert not demo.mine and demo.state.state == "up"
+        assert "A demo is starting" in said[0] and "up already" in said[1]
 
 
 def test_down_without_up_is_no_error(home: Path) -> None:

@@ -110,6 +110,16 @@ def test_a_dead_spare_is_replaced(tmp_path: Path, made: list[Scripted]) -> None:
     assert len(made) == 3 and one.shown.restarts == 0
 
 
+def test_a_spare_that_keeps_dying_is_given_up(tmp_path: Path, made: list[Scripted]) -> None:
+    one = up_with_spare(tmp_path, Clock(), made)
+    for _ in range(4):
+        made[-1].how = "exit 1"
+        one.step(set())
+    made[-1].how = "exit 3"
+    with pytest.raises(ServiceFailed, match=r"died 5 times in a minute \(last: spare: exit 3\)"):
+        one.step(set())
+
+
 def test_too_late_is_given_up_with_its_log(tmp_path: Path, made: list[Scripted]) -> None:
     clock = Clock()
     one = service(tmp_path, clock)

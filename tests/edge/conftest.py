@@ -1,6 +1,7 @@
 """A bare injection point (real control API, real leases, no traffic) in this process, and ``chaos`` pointed at it."""
 
 import secrets
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,19 @@ from chaos_mm.faults import catalogue
 from tests.edge.chaos import Chaos
 
 CLOSED = "http://127.0.0.1:9"  # discard: nobody listens there
+
+
+@pytest.fixture(autouse=True)
+def heard_signals() -> Iterator[None]:
+    """A job that a script started in the background ignores SIGINT, and so would every child: ``exec`` puts a signal
+    that has a handler back to its default, but leaves an ignored one ignored."""
+    numbers = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+    ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, lambda *_: None)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class BarePoint:

@@ -21,7 +21,7 @@ from chaos_mm.controls.phases import hits
 from chaos_mm.controls.run import HeldLease, Run
 from chaos_mm.controls.signals import Signals, place
 from chaos_mm.controls.stopping import StopFlag
-from chaos_mm.controls.strict import strict
+from chaos_mm.controls.strict import is_value, strict
 from chaos_mm.core.errors import InvalidParams
 from chaos_mm.core.fault import Param
 
@@ -183,6 +183,16 @@ def test_without_a_run_nothing_may_be_injected() -> None:
 )
 def test_everything_becomes_strict_json(value: Any) -> None:
     json.dumps(strict(value), allow_nan=False)
+
+
+@pytest.mark.parametrize("output", ["a", ["a", "b"], [], {}, {"x": None}, 0, 1.5, False, (1, 2), b"x"])
+def test_what_another_extension_measures_is_left_to_its_tolerance(output: Any) -> None:
+    assert is_value(output)
+
+
+@pytest.mark.parametrize("output", [None, math.nan, math.inf, -math.inf])
+def test_nothing_and_no_number_are_no_value(output: Any) -> None:
+    assert not is_value(output)
 
 
 def test_strict_json_hides_bytes_and_objects() -> None:

@@ -72,7 +72,18 @@ def test_arguments_go_before_the_objective(load: FakeLoad, setting: dict[str, An
 
 @pytest.mark.parametrize(
     "says",
-    [[], 7, None, {}, {"measured": True}, {"measured": True, "value": float("nan")}, {"measured": True, "value": []}],
+    [
+        [],
+        7,
+        None,
+        {},
+        {"measured": True},
+        {"measured": True, "value": float("nan")},
+        {"measured": True, "value": []},
+        {"measured": True, "value": "0.9"},
+        {"measured": True, "value": True},
+        {"measured": True, "value": 10**400},
+    ],
 )
 def test_an_answer_that_is_none_is_no_data(load: FakeLoad, setting: dict[str, Any], says: Any) -> None:
     load.says = says

@@ -176,10 +176,14 @@ def test_of_two_runs_at_once_the_second_is_refused(chaos: Chaos, point: BarePoin
 
 
 def test_the_stop_latch_ends_a_run_and_blocks_the_next(chaos: Chaos, point: BarePoint) -> None:
-    first = chaos.start("run", experiment(INJECT, hold(2), RELEASE))
+    first = chaos.start("run", experiment(INJECT, hold(60), RELEASE))
     armed(first, point)
     point.client.stop()
-    first.finish()
+    stopped = first.finish()
+    assert stopped.status == 1
+    assert "was ended by 'chaos-mm stop', so this run stops" in stopped.output
+    assert stopped.journal is not None
+    assert stopped.journal["status"] == "interrupted"
     blocked = chaos.run(experiment(INJECT, RELEASE))
     assert blocked.status == 1
     assert "stopped by hand" in blocked.output
@@ -285,6 +289,19 @@ def test_a_probe_without_a_value_cannot_crash_the_run(chaos: Chaos, point: BareP
     assert got.journal is not None, got.output  # read as strict JSON
     assert got.journal["steady_states"]["before"]["probes"][0]["output"] == "nan"
     assert point.book.leases() == []
+
+
+def test_another_extensions_list_is_judged_by_its_tolerance(chaos: Chaos) -> None:
+    (chaos.folder / "foreign.py").write_text(
+        "def names():\n    return ['a', 'b']\n\n\ndef has(value):\n    return 'a' in value\n"
+    )
+    chaos.environment["PYTHONPATH"] += os.pathsep + str(chaos.folder)
+    provider = {"type": "python", "module": "foreign", "func": "names"}
+    has = {"type": "python", "module": "foreign", "func": "has", "arguments": {"value": ""}}
+    judge = {"type": "probe", "name": "has", "provider": has}
+    gate = {"title": "fine", "probes": [{"type": "probe", "name": "names", "provider": provider, "tolerance": judge}]}
+    got = chaos.run(experiment(INJECT, RELEASE, **{"steady-state-hypothesis": gate}))
+    assert got.status == 0, got.output
 
 
 def test_the_control_at_an_activity_as_well(chaos: Chaos, point: BarePoint) -> None:

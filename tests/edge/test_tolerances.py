@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chaos_mm.probes import sli
 from chaos_mm.tolerances import at_least, at_most, between, measured, within_objective
 from tests.edge.chaos import REPOSITORY
 
@@ -62,6 +63,28 @@ def test_too_few_samples_are_not_met() -> None:
     assert measured(answer(samples=5), 5)
     assert not measured(answer(samples=4), 5)
     assert not measured(answer(samples=None), 5)
+    assert measured(answer(samples=None), 0)
+
+
+def test_a_bare_number_tells_no_samples() -> None:
+    assert at_least(0.9, 0.95)  # type: ignore[arg-type]
+    assert at_least(0.9, 0.95, -1)  # type: ignore[arg-type]
+    assert not at_least(0.9, 0.95, 10)  # type: ignore[arg-type]
+    assert not at_most(0.9, 0.5, 1)  # type: ignore[arg-type]
+    assert not measured(0.95, 1)  # type: ignore[arg-type]
+
+
+def test_text_is_a_bound_and_no_measurement() -> None:
+    assert at_least("0.9", answer(0.95), "10")  # type: ignore[arg-type]
+    assert not at_least(0.9, "0.95")  # type: ignore[arg-type]
+    assert not at_least(0.9, answer("0.95"))
+    assert not at_least(0.9, answer(0.95, samples="12"), 10)
+
+
+@pytest.mark.parametrize("least", [None, "many", math.nan, True, []])
+def test_min_samples_that_are_no_number_are_not_met(least: Any) -> None:
+    assert not measured(answer(), least)
+    assert not at_least(0.5, answer(), least)
 
 
 @pytest.mark.parametrize("bound", [None, math.nan, "high", [], True])
@@ -88,6 +111,23 @@ def test_objectives_that_cannot_be_read_are_not_met(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("kind: [")
     assert within_objective("picture-answers", answer(), {"objectives_dir": str(tmp_path)}) is False
     assert within_objective("picture-answers", answer(), {"objectives_dir": str(tmp_path / "none")}) is False
+
+
+@pytest.mark.parametrize("content", [b"x: 2026-13-45\n", b"[" * 20000, b"\xff\xfe\x00\xd8", b"!!python/object:x {}"])
+def test_no_content_of_an_objective_file_raises(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bad.yaml").write_bytes(content)
+    setting = {"objectives_dir": str(tmp_path)}
+    assert within_objective("picture-answers", answer(), setting) is False
+    told = sli(objective="picture-answers", configuration=setting)
+    assert (told["measured"], told["value"]) == (False, 0.0)
+    assert told["reason"]
+
+
+def test_a_folder_in_place_of_an_objective_file_does_not_raise(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").mkdir()
+    setting = {"objectives_dir": str(tmp_path)}
+    assert within_objective("picture-answers", answer(), setting) is False
+    assert sli(objective="picture-answers", configuration=setting)["measured"] is False
 
 
 @settings(max_examples=200, deadline=None)

@@ -10,6 +10,8 @@ from chaos_mm.commands.faults import replaced
 from chaos_mm.core.fault import Fault
 from chaos_mm.core.media import Image
 from chaos_mm.core.rng import Rng
+from tests.contract import test_declarations, test_transforms
+from tests.contract.samples import SAMPLERS
 from tests.house.conftest import ROOT
 
 README = ROOT / "README.md"
@@ -47,6 +49,13 @@ def test_the_fault_of_the_guide_works() -> None:
     exec(compile(code, "writing-a-fault.md", "exec"), namespace)
     darken = namespace["image_darkness"]
     assert isinstance(darken, Fault)
+    test_declarations.test_name_begins_with_its_target_and_documentation_says_what_happens(darken)
+    test_declarations.test_presets_are_valid_and_grow_with_severity(darken)
+    test_transforms.test_dose_zero_returns_the_very_object(darken)
+    test_transforms.test_damage_is_monotone_in_the_dose(darken)
+    for label in SAMPLERS[darken.target].values():
+        settings = darken.bind({"loss": 0.5})
+        test_transforms.test_form_is_kept_input_is_not_mutated_and_evidence_is_finite(darken, label, settings)
     picture = Image(np.full((2, 2, 4), 200, np.uint8), "RGBA")
     darker, achieved = darken(picture, Rng.derive(0, "request", "part", darken.name), loss=0.5)
     assert darker.pixels[0, 0].tolist() == [100, 100, 100, 200]

@@ -16,6 +16,7 @@ from PIL.PngImagePlugin import PngInfo
 from tests.live.conftest import Service
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # an http_proxy is not for us
 
 
 def _picture(marker: str) -> bytes:
@@ -32,7 +33,7 @@ def _ask(service: Service, marker: str, body: dict[str, Any] | bytes) -> int:
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {marker}", "X-Tenant": marker}
     request = urllib.request.Request(f"{service.url}/v1/chat/completions?user={marker}", data, headers)
     try:
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with DIRECT.open(request, timeout=30) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return int(error.code)
@@ -53,7 +54,7 @@ def test_a_planted_prompt_and_picture_are_nowhere(service: Service, marker: str,
         assert _ask(service, marker, json.dumps(broken).encode()[:-9]) == 400
         seen = [json.dumps(injection.evidence), service.control.text("/metrics"), json.dumps(service.control.leases())]
     assert injection.evidence["applied"] == 1
-    with urllib.request.urlopen(f"{service.target.url}/metrics") as response:
+    with DIRECT.open(f"{service.target.url}/metrics") as response:
         seen.append(response.read().decode())
     files = [path for path in service.state.rglob("*") if path.is_file()]
     assert len([path for path in files if path.suffix == ".log"]) >= 2

@@ -31,6 +31,7 @@ class FakeOpenAI:
     url: str = ""
     seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    peers: list[tuple[str, int]] = field(default_factory=list)
     open: int = 0
     most_open: int = 0
 
@@ -39,6 +40,8 @@ class FakeOpenAI:
         request_id = request.headers.get("x-request-id", "")
         self.seen.append((request_id, body))
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        if request.transport is not None:
+            self.peers.append(request.transport.get_extra_info("peername"))
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:
@@ -58,7 +61,8 @@ class FakeOpenAI:
             return web.Response(text="<p>hello</p>", content_type="text/html")
         text = self.answer(request_id, body)
         if not body["stream"]:
-            choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+            reason = mode if mode in ("abort", "error") else "stop"
+            choice = {"message": {"role": "assistant", "content": text}, "finish_reason": reason}
             return web.json_response({"choices": [choice]})
         return await self._stream(request, text, mode)
 
@@ -77,10 +81,15 @@ class FakeOpenAI:
             await response.write(_event({"delta": {"content": letter}}))
         if mode == "garbage":
             await response.write(b"data: {not json\n\n")
+        if mode == "null_choices":
+            await response.write(b'data: {"choices": null, "usage": {}}\n\n')
         if mode != "no_finish":
-            await response.write(_event({"delta": {}, "finish_reason": "stop"}))
+            reason = mode if mode in ("abort", "error") else "stop"
+            await response.write(_event({"delta": {}, "finish_reason": reason}))
             await response.write(b'data: {"choices": [], "usage": {"completion_tokens": 4}}\n\n')
         await response.write(b"data: [DONE]\n\n")
+        if mode == "hold":
+            await asyncio.sleep(3600)
         return response
 
 

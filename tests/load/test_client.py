@@ -1,11 +1,12 @@
 """One request against a service that behaves, and one that does not in each way."""
 
+import asyncio
 import socket
 import time
 
 import pytest
 
-from chaos_mm.load.client import HttpTransport, Reply, Service
+from chaos_mm.load.client import KEEPALIVE_SECONDS, HttpTransport, Reply, Service
 from tests.load.fake_openai import FakeOpenAI
 
 CONTENT = [{"type": "text", "text": "repeat the code 4 0 7 2"}]
@@ -62,12 +63,62 @@ async def test_a_whole_answer(fake: FakeOpenAI) -> None:
         ("error_event", "stream", 200),
         ("garbage", "protocol", 200),
         ("html", "protocol", 200),
+        ("abort", "stream", 200),
+        ("error", "stream", 200),
     ],
 )
 async def test_misbehaviour_has_a_word(fake: FakeOpenAI, mode: str, error: str, status: int) -> None:
     fake.mode = mode
     reply = await ask(fake)
     assert (reply.error, reply.status, reply.complete) == (error, status, False)
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+async def test_a_whole_answer_that_was_broken_off_is_an_error(fake: FakeOpenAI, reason: str) -> None:
+    fake.mode = reason
+    reply = await ask(fake, stream=False)
+    assert (reply.error, reply.complete, reply.finish_reason) == ("stream", False, reason)
+
+
+async def test_a_usage_event_without_choices_is_passed_over(fake: FakeOpenAI) -> None:
+    fake.mode = "null_choices"
+    reply = await ask(fake)
+    assert (reply.answer, reply.error, reply.complete) == ("4072", "", True)
+
+
+async def test_an_answer_ends_with_done_though_the_service_holds_the_connection(fake: FakeOpenAI) -> None:
+    fake.mode = "hold"
+    began = time.monotonic()
+    reply = await ask(fake, seconds=20.0)
+    assert (reply.answer, reply.error, reply.complete) == ("4072", "", True)
+    assert time.monotonic() - began < 5.0
+    assert reply.sent_at is not None
+    assert reply.ended_at <= time.monotonic() - 0.1  # the wait for the end is not part of the answer's time
+
+
+async def test_a_deadline_after_done_changes_nothing(fake: FakeOpenAI) -> None:
+    fake.mode = "hold"
+    chosen = Service(fake.url, "chaos-mm-tiny")
+    async with HttpTransport(chosen) as transport:
+        await transport.send(chosen.body(CONTENT), {}, time.monotonic() + 5)  # warm
+        reply = await transport.send(chosen.body(CONTENT), {}, time.monotonic() + 0.15)
+    assert (reply.answer, reply.error, reply.complete) == ("4072", "", True)
+
+
+async def test_connections_are_used_again_while_they_are_young(fake: FakeOpenAI) -> None:
+    chosen = Service(fake.url, "chaos-mm-tiny")
+
+    async def peers(keepalive: float, pause: float) -> int:
+        fake.peers.clear()
+        async with HttpTransport(chosen, keepalive_seconds=keepalive) as transport:
+            for _ in range(3):
+                await transport.send(chosen.body(CONTENT), {}, time.monotonic() + 5)
+                await asyncio.sleep(pause)
+        return len(set(fake.peers))
+
+    assert await peers(KEEPALIVE_SECONDS, 0.0) == 1
+    assert await peers(0.02, 0.1) == 3
+    assert KEEPALIVE_SECONDS < 5.0  # uvicorn closes idle connections then, and a request that meets that is lost
 
 
 async def test_a_hang_ends_at_the_deadline(fake: FakeOpenAI) -> None:

@@ -171,9 +171,28 @@ async def test_slis_look_no_further_than_what_is_settled() -> None:
         await loop.time.advance(4.0)
         # The first request that hangs holds the mark: what was due after it is not known yet.
         assert loop.store.settled_until(loop.time()) == pytest.approx(hanging_since, abs=0.11)
-        assert len(loop.store.pending(loop.time())) == pytest.approx(40, abs=2)
+        waiting = loop.store.open(loop.time())
+        assert len(waiting) == pytest.approx(40, abs=2)
+        assert {(record.error, record.exact, record.audience, record.kind) for record in waiting} == {
+            ("open", False, "canary", "text")
+        }
+        assert all(len(record.expected) == 4 and record.lag_seconds < 0.01 for record in waiting)
+        # Told to be patient for 2 s only, it sees all but the last 2 s, the ones without an answer among them.
+        assert loop.store.settled_until(loop.time(), 2.0) == pytest.approx(loop.time() - 2.0, abs=0.11)
         await loop.time.advance(3.0)
         assert loop.store.settled_until(loop.time()) == pytest.approx(hanging_since + 2.0, abs=0.15)
+
+
+async def test_traffic_that_ends_leaves_nothing_expected() -> None:
+    # A request that was planned and then not sent would hold every later SLI back for ever.
+    loop = Loop()
+    async with loop.running():
+        loop.traffic.put("r1", {"rate": 0.5, "mix": "text", "arrivals": "constant", "keepalive_seconds": 60})
+        await loop.time.advance(3.0)
+        assert loop.traffic.delete("r1")
+        await loop.time.advance(30.0)
+        assert loop.store.open(loop.time()) == []
+        assert loop.store.settled_until(loop.time()) == loop.time()
 
 
 async def test_records_carry_run_and_phase_by_their_scheduled_time() -> None:

@@ -39,6 +39,21 @@ def test_another_requests_code_is_a_leak(kind: str) -> None:
     assert judge.judge("b", second, "The number is 1111.", ok=True).leak
 
 
+@pytest.mark.parametrize("answer", ["4072 and also 9915", "9915\n4072", "I see 4 0 7 2. Before: 9 9 1 5."])
+def test_a_leak_beside_ones_own_code(answer: str) -> None:
+    judge = CodeJudge()
+    ask(judge, "a", "9915")
+    assert judge.judge("b", ask(judge, "b", "4072"), answer, ok=True).leak
+
+
+def test_what_an_answer_is_held_against_is_known_when_it_is_asked() -> None:
+    code, baseline = CodeJudge(), BaselineJudge()
+    assert code.asked("a", canary("4072", "colour", "red"), 0, "") == "red"
+    assert baseline.asked("a", canary("4072"), 0, "r1") == ""
+    baseline.judge("a", canary("4072"), "a cat", ok=True)
+    assert baseline.asked("b", canary("4072"), 0, "") == "a cat"
+
+
 def test_a_leak_from_a_request_still_in_flight() -> None:
     judge = CodeJudge()
     slow = ask(judge, "slow", "1111")

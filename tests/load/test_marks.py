@@ -60,6 +60,18 @@ def test_bad_marks_are_named(marks: Marks) -> None:
     assert marks.latest() == ""
 
 
+def test_the_run_that_was_marked_last_is_current_and_kept(marks: Marks) -> None:
+    for run in ("r1", "r2"):
+        marks.put(run, "baseline")
+    marks.put("r1", "fault")
+    assert (marks.current(), marks.latest()) == (("r1", "fault"), "r1")
+    for n in range(MAX_RUNS - 1):
+        marks.put(f"x{n}", "baseline")
+    assert marks.spans("r1")  # it was used after r2, so r2 goes first
+    with pytest.raises(NotFound):
+        marks.spans("r2")
+
+
 def test_old_runs_are_forgotten(marks: Marks) -> None:
     for n in range(MAX_RUNS + 1):
         marks.put(f"r{n}", "baseline")

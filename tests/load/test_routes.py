@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from chaos_mm.load.marks import Marks
 from chaos_mm.load.routes import LoadRoutes
 from chaos_mm.load.store import Store
 from chaos_mm.load.traffic import TrafficBook, TrafficSpec
-from chaos_mm.load.view import View
+from chaos_mm.load.view import Question, View
+from chaos_mm.sli import objectives
 from chaos_mm.sli.indicators import INDICATORS
 from chaos_mm.sli.records import Record
 from tests.load.virtual import Clock
@@ -54,6 +56,22 @@ class Served:
             good = {"status": 200, "complete": True, "exact": True, "expected": "4072", "answer": "4072", "chunks": 4}
             times = {"sent_at": at, "first_token_at": at + 0.1, "last_token_at": at + 0.2, "ended_at": at + 0.2}
             self.store.add(Record(id=f"q{self.n}", n=self.n, scheduled_at=at, **{**good, **times, **fields}))
+            self.clock.now += 1.0
+
+    def hang(self, sent: bool = True, **fields: Any) -> Record:
+        """A request that is due now and gets no answer."""
+        self.n += 1
+        at = self.clock.now
+        waiting = Record(id=f"q{self.n}", n=self.n, scheduled_at=at, error="open", exact=False, **fields)
+        self.store.expect(waiting)
+        if sent:
+            self.store.sent(waiting.id, at, "4072")
+        return waiting
+
+    def stall(self, seconds: int, **fields: Any) -> None:
+        """One request a second, and none is answered."""
+        for _ in range(seconds):
+            self.hang(**fields)
             self.clock.now += 1.0
 
     def lines(self, **query: Any) -> list[dict[str, Any]]:
@@ -98,7 +116,7 @@ def test_slis_by_phase(load: Served) -> None:
         assert answer["slis"]["canary_exact"] == {
             "measured": True, "value": value, "unit": "ratio", "samples": 10, "window_seconds": 10.0, "reason": "",
         }  # fmt: skip
-        assert set(answer["slis"]) == {*INDICATORS, "recovery_seconds"}
+        assert set(answer["slis"]) == {*INDICATORS}
     whole = load.client.get("/slis/canary_exact", run="r1")
     assert (whole["value"], whole["samples"], whole["window_seconds"]) == (pytest.approx(2 / 3), 30, 30.0)
 
@@ -121,11 +139,115 @@ def test_without_a_run_it_is_the_last_minute(load: Served) -> None:
 def test_a_request_without_an_answer_holds_the_window_back(load: Served) -> None:
     load.client.put("/marks/r1/fault", {})
     load.pass_time(5)
-    load.store.expect("hanging", load.clock.now)
-    load.pass_time(5)  # the fast ones that were due after it are not counted yet: it may be a miss
+    load.hang()
+    load.pass_time(2)  # the fast ones that were due after it are not counted yet: it may be a miss
     answer = load.client.get("/slis", run="r1", phase="fault")
-    assert (answer["pending"], answer["phase_seconds"]) == (1, 10.0)
-    assert (answer["slis"]["ok_ratio"]["samples"], answer["slis"]["ok_ratio"]["window_seconds"]) == (5, 5.0)
+    assert (answer["pending"], answer["phase_seconds"]) == (1, 7.0)
+    ok = answer["slis"]["ok_ratio"]
+    assert (ok["samples"], ok["window_seconds"], ok["value"], ok["reason"]) == (5, 5.0, 1.0, "")
+
+
+def test_an_outage_shows_long_before_the_timeout(load: Served) -> None:
+    load.client.put("/marks/r1/recovery", {})
+    load.pass_time(10)
+    load.stall(4)  # four requests, and the first of them has been waiting for 4 s
+    answer = load.client.get("/slis", run="r1", phase="recovery", window_seconds=10)
+    slis = answer["slis"]
+    # Of 4 open ones two are overdue; those of the last 2 s are waited for.
+    for name in ("ok_ratio", "canary_exact", "stream_complete", "ttft", "similarity"):
+        assert (slis[name]["value"], slis[name]["samples"]) == (0.8, 10), name
+        assert slis[name]["reason"] == "2 requests open for up to 4.0 s"
+    assert slis["wer"]["measured"] is False  # no speech was asked for
+    assert load.client.get("/slis/ok_ratio", run="r1", phase="recovery", window_seconds=10) == slis["ok_ratio"]
+    load.stall(5)
+    ok = load.client.get("/slis/ok_ratio", run="r1", phase="recovery", window_seconds=5)
+    assert (ok["value"], ok["samples"], ok["reason"]) == (0.0, 5, "7 requests open for up to 9.0 s")
+    availability = objectives.load()["availability"]
+    whole = load.client.get("/slis/ok_ratio", run="r1", phase="recovery")
+    assert not availability.judge(whole).met
+
+
+def test_a_longer_limit_waits_longer_and_says_so(load: Served) -> None:
+    load.client.put("/marks/r1/fault", {})
+    load.pass_time(5)
+    load.stall(4)
+    slow = load.client.get("/slis/e2e", run="r1", phase="fault")  # good within 5 s: these four still may be
+    assert (slow["value"], slow["samples"], slow["reason"]) == (1.0, 5, "2 requests open for up to 4.0 s")
+    load.stall(3)
+    assert load.client.get("/slis/e2e", run="r1", phase="fault")["value"] == pytest.approx(5 / 7)
+    quick = load.client.get("/slis/ttft", run="r1", phase="fault", threshold_seconds=0.15)
+    assert quick["value"] == pytest.approx(5 / 10)  # never under 2 s: the first token may be here already
+
+
+def test_a_percentile_has_no_value_for_what_is_open(load: Served) -> None:
+    load.pass_time(30)
+    assert load.client.get("/slis/ttft_p50")["measured"]
+    load.stall(4)
+    answer = load.client.get("/slis/ttft_p50")
+    assert (answer["measured"], answer["value"]) == (False, 0.0)
+    assert answer["reason"] == "a percentile is not known yet: 2 requests open for up to 4.0 s"
+    assert load.client.get("/slis/ttft_p50", kind="image")["reason"].startswith("no requests of this kind")
+
+
+def test_what_is_open_counts_where_it_belongs(load: Served) -> None:
+    load.pass_time(10)
+    load.pass_time(10, audience="bystander")
+    load.stall(4, audience="bystander")
+    assert load.client.get("/slis/bystander_ok")["value"] == pytest.approx(10 / 12)
+    canaries = load.client.get("/slis/canary_exact")
+    assert (canaries["value"], canaries["samples"], canaries["reason"]) == (1.0, 10, "")
+
+
+def test_a_load_that_stands_still_is_no_outage_of_the_service(load: Served) -> None:
+    load.pass_time(2)
+    for _ in range(4):
+        load.hang(sent=False)
+        load.clock.now += 1.0
+    assert "the load itself lagged: 2 of 4" in load.client.get("/slis/ok_ratio")["reason"]
+
+
+def test_an_answer_settles_what_was_a_miss_so_far(load: Served) -> None:
+    load.pass_time(8)
+    late = load.hang()
+    load.clock.now += 4.0
+    assert load.client.get("/slis/ok_ratio")["value"] == pytest.approx(8 / 9)
+    load.store.add(replace(late, error="", complete=True, exact=True, ended_at=load.clock.now))
+    answer = load.client.get("/slis/ok_ratio")
+    assert (answer["value"], answer["reason"]) == (1.0, "")
+
+
+def test_a_request_that_ends_while_it_is_looked_at_counts_once(clock: Clock) -> None:
+    class Racing(Store):
+        def open(self, now: float) -> list[Record]:
+            found = super().open(now)
+            for record in found:
+                self.add(replace(record, error="", complete=True, ended_at=now))
+            return found
+
+    store = Racing()
+    view = View(store, Marks(clock), "", clock)
+    store.expect(Record(id="q1", scheduled_at=clock.now, error="open"))
+    store.sent("q1", clock.now, "4072")
+    clock.now += 5.0
+    answer = view.sli("ok_ratio", Question.read({}))
+    assert (answer.value, answer.samples) == (1.0, 1)
+
+
+def test_a_silent_service_has_not_recovered(load: Served) -> None:
+    load.client.put("/marks/r1/recovery", {})
+    load.pass_time(30)
+    asked = {"run": "r1", "objectives": "availability"}
+    assert load.client.get("/slis/recovery_seconds", **asked)["value"] == 0.0
+    load.stall(6)
+    answer = load.client.get("/slis/recovery_seconds", **asked)
+    assert (answer["measured"], answer["samples"]) == (False, 34)
+    assert answer["reason"].startswith("not recovered: availability: ok_ratio is 0.8")
+
+
+def test_a_young_load_divides_by_its_own_age(load: Served) -> None:
+    load.pass_time(4)
+    answer = load.client.get("/slis/goodput")
+    assert (answer["value"], answer["window_seconds"]) == (1.0, 4.0)
 
 
 def test_filters(load: Served) -> None:
@@ -138,7 +260,9 @@ def test_filters(load: Served) -> None:
 
     assert exact(modality="image") == 0.5
     assert exact(kind="image") == 1.0
-    assert exact(audience="all") == pytest.approx(2 / 3)
+    assert exact(audience="canary") == 0.5
+    strange = load.client.get("/slis/bystander_ok", audience="canary")
+    assert (strange["measured"], strange["reason"]) == (False, "bystander_ok is about bystander, not canary")
     assert load.client.get("/slis/bystander_ok")["samples"] == 5
     assert load.client.get("/slis/ttft", threshold_seconds=0.05)["value"] == 0.0
 

@@ -39,3 +39,7 @@ def test_bytes_that_are_no_text_are_replaced() -> None:
 def test_an_event_without_end_is_refused(chunk: bytes) -> None:
     with pytest.raises(TooLarge):
         read([chunk] * (MAX_EVENT_BYTES // 4096 + 1))
+
+
+def test_a_line_end_that_was_cut_is_halved_once() -> None:
+    assert read([b"data: x\r", b"\n", b"\n", b"data: y\n\n"]) == ["x", "y"]

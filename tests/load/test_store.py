@@ -50,16 +50,28 @@ def test_since_finds_by_schedule_though_requests_end_in_another_order() -> None:
 def test_settled_until_the_oldest_open_request() -> None:
     store = Store()
     assert store.settled_until(100.0) == 100.0
-    store.expect("r1", 90.0)
-    store.expect("r2", 95.0)
-    store.expect("r3", 101.0)
+    for n, due in ((1, 90.0), (2, 95.0), (3, 101.0)):
+        store.expect(record(n, due))
     assert store.settled_until(100.0) == 90.0
-    assert store.pending(100.0) == [90.0, 95.0]
+    assert numbers(store.open(100.0)) == [1, 2]
+    # With patience the old one is known to be overdue; what is younger is still waited for.
+    assert [store.settled_until(100.0, patience) for patience in (4.0, 5.0, 10.0)] == [100.0, 95.0, 90.0]
     store.add(record(1, 90.0))
     assert store.settled_until(100.0) == 95.0
     store.forget("r2")
     assert store.settled_until(100.0) == 100.0
     assert store.settled_until(102.0) == 101.0
+
+
+def test_an_open_request_knows_when_it_was_sent() -> None:
+    store = Store()
+    store.expect(record(1, 90.0))
+    assert [found.lag_seconds for found in store.open(93.0)] == [3.0]  # the load itself has not sent it yet
+    store.sent("r1", 93.5, "4072")
+    (found,) = store.open(99.0)
+    assert (found.sent_at, found.lag_seconds, found.expected) == (93.5, 3.5, "4072")
+    store.sent("unknown", 93.5, "4072")
+    assert len(store.open(99.0)) == 1
 
 
 def test_the_file_gets_every_record_as_a_line(tmp_path: Path) -> None:

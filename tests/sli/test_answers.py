@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos_mm.sli.answers import MAX_COMPARED, digit_errors, edit_distance, exact, normalise, similarity
+from chaos_mm.sli.answers import MAX_COMPARED, codes_said, digit_errors, edit_distance, exact, normalise, similarity
 
 RIGHT = [
     ("image", "4072"),
@@ -21,6 +21,11 @@ RIGHT = [
     ("audio", "For oh seven to."),
     ("audio", "The code is four zero seven too"),
     ("text", "40 72"),
+    ("image", "4072\n\n4072"),
+    ("image", "The code is 4072. 1 picture."),
+    ("image", "<think>4071? no</think>4072"),
+    ("image", "4. 0. 7. 2."),
+    ("text", "4\n0\n7\n2"),
 ]
 WRONG = [
     ("image", ""),
@@ -31,6 +36,7 @@ WRONG = [
     ("image", "for oh seven to"),  # what a recogniser mishears is no digit elsewhere
     ("audio", "unknown"),
     ("text", "4072 4072"),
+    ("image", "4072\n4071"),
 ]
 
 
@@ -57,6 +63,13 @@ def test_another_code_is_wrong(kind: str, answer: str) -> None:
         ("agreement", "yes", "no", False),
         ("agreement", "yes", "yes and no", False),
         ("agreement", "yes", "unknown", False),
+        ("agreement", "no", "No, they differ.", True),
+        ("agreement", "no", "no they do not", True),
+        ("agreement", "no", "The answer is no", True),
+        ("agreement", "no", "No.\nThe voice says 4071", True),
+        ("agreement", "no", "No audio was provided", False),
+        ("agreement", "no", "I have no idea", False),
+        ("agreement", "yes", "<think>no</think>yes", True),
     ],
 )
 def test_words(kind: str, expected: str, answer: str, right: bool) -> None:
@@ -65,6 +78,13 @@ def test_words(kind: str, expected: str, answer: str, right: bool) -> None:
 
 def test_an_expectation_without_content_is_never_met() -> None:
     assert not exact("image", "", "")
+
+
+def test_every_code_of_an_answer() -> None:
+    assert codes_said("image", "4072 and also 9915") == {"4072", "9915"}
+    assert codes_said("audio", "for oh seven to") == {"4072"}
+    assert codes_said("text", "4\n0\n7\n2") == {"4072"}
+    assert codes_said("text", "in all 12 or 123456") == set()
 
 
 def test_digit_errors_count_like_word_error_rate() -> None:

@@ -86,6 +86,28 @@ def test_goodput_is_per_second() -> None:
     assert not measure("goodput", records, window_seconds=0.0).measured
 
 
+@pytest.mark.parametrize(
+    ("name", "asked", "reason"),
+    [
+        ("alignment_ok", Selection(kind="image"), "alignment_ok is about agreement, not image"),
+        ("alignment_ok", Selection(modality="text"), "alignment_ok is about agreement, not text"),
+        ("wer", Selection(kind="colour"), "wer is about audio, not colour"),
+        ("bystander_ok", Selection(audience="canary"), "bystander_ok is about bystander, not canary"),
+        ("canary_exact", Selection(audience="all"), "canary_exact is about canary, not all"),
+    ],
+)
+def test_a_filter_narrows_an_sli_and_never_replaces_it(name: str, asked: Selection, reason: str) -> None:
+    records = [record(n, kind=kind, modality=kind) for n, kind in enumerate(("image", "audio", "agreement", "text"))]
+    answer = measure(name, records, window_seconds=10, selection=asked)
+    assert (answer.measured, answer.reason) == (False, reason)
+
+
+def test_filters_that_say_what_the_sli_is_about_pass() -> None:
+    records = [record(0, kind="audio", modality="audio")]
+    for asked in (Selection(kind="audio"), Selection(modality="audio"), Selection(audience="canary")):
+        assert value("wer", records, selection=asked) == 0.0
+
+
 def test_selection() -> None:
     records = [
         record(0, kind="image", modality="image"),
@@ -94,7 +116,7 @@ def test_selection() -> None:
     ]
     assert value("canary_exact", records, selection=Selection(modality="image")) == 0.5
     assert value("canary_exact", records, selection=Selection(kind="image")) == 1.0
-    assert value("canary_exact", records, selection=Selection(audience="all")) == pytest.approx(1 / 3)
+    assert value("ok_ratio", records, selection=Selection(audience="all")) == 1.0
     empty = measure("canary_exact", records, window_seconds=10, selection=Selection(kind="audio"))
     assert (empty.measured, empty.samples, empty.reason) == (False, 0, "no requests of this kind in the window")
 

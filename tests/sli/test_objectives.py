@@ -137,6 +137,51 @@ def test_what_is_no_document_is_refused(text: str) -> None:
         objectives.read(text, "file.yaml")
 
 
+HUGE = "0x" + "f" * 6000  # YAML reads it as an integer that Python refuses to write in decimal
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x: 2026-13-45",
+        "[" * 5000,
+        f"apiVersion: {HUGE}",
+        yaml.safe_dump(GOOD).replace("target: 0.9", f"target: {HUGE}"),
+        yaml.safe_dump(GOOD).replace("target: 0.9", "target: " + "9" * 400),
+    ],
+    ids=["date", "deep", "huge word", "huge number", "beyond a float"],
+)
+def test_hostile_text_is_refused_by_name(text: str) -> None:
+    assert text != yaml.safe_dump(GOOD)
+    with pytest.raises(BadRequest, match="file.yaml: "):
+        objectives.read(text, "file.yaml")
+
+
+def test_numbers_beyond_reason_are_refused() -> None:
+    for key in ("min-samples", "window-seconds"):
+        with pytest.raises(BadRequest, match="allowed: a number in quotes"):
+            objectives.read(changed(NOTES + key, "9" * 400))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").mkdir()
+    with pytest.raises(BadRequest, match=r"a\.yaml: cannot be read"):
+        objectives.load(tmp_path)
+    (tmp_path / "a.yaml").rmdir()
+    (tmp_path / "b.yaml").write_bytes(b"apiVersion: \xff\xfe")
+    with pytest.raises(BadRequest, match=r"b\.yaml: cannot be read as UTF-8"):
+        objectives.load(tmp_path)
+
+
+def test_a_filter_against_the_slis_own_population_is_refused() -> None:
+    document = yaml.safe_load(changed("spec|indicator|metadata|name", "alignment_ok"))
+    document["metadata"]["annotations"] = {"chaos-mm.io/kind": "image"}
+    with pytest.raises(BadRequest, match="alignment_ok is about agreement, not image"):
+        objectives.read(yaml.safe_dump(document), "file.yaml")
+    document["metadata"]["annotations"] = {"chaos-mm.io/kind": "agreement"}
+    assert objectives.read(yaml.safe_dump(document), "file.yaml").filters == {"kind": "agreement"}
+
+
 def test_a_latency_needs_an_upper_bound() -> None:
     document = yaml.safe_load(changed(INDICATOR, {"thresholdMetric": {}}))
     document["spec"]["indicator"]["metadata"]["name"] = "ttft"

@@ -1,7 +1,10 @@
 """Recovery counts from the release to the moment from which everything holds."""
 
+import time
+
 import pytest
 
+from chaos_mm.sli import objectives
 from chaos_mm.sli.objectives import Objective
 from chaos_mm.sli.recovery import recovery_seconds
 from tests.sli.samples import failed, record
@@ -50,3 +53,22 @@ def test_silence_is_no_recovery() -> None:
 def test_objectives_about_something_else_are_left_out() -> None:
     alien = Objective("back-in-time", "recovery_seconds", comparison="lte", threshold=30.0)
     assert recovery_seconds([record()], [alien], released_at=0.0, until=9.0).reason.startswith("no objective")
+
+
+def test_samples_are_distinct_requests() -> None:
+    records = [record(t, float(t)) for t in range(40)]
+    assert recovery_seconds(records, [OK, RIGHT, SOON], released_at=10.0, until=40.0).samples == 30
+
+
+def test_a_long_recovery_is_reckoned_while_a_client_waits() -> None:
+    # 300 s at 8 requests a second, with every objective that ships.
+    kinds = ("image", "audio", "agreement", "text")
+    records = [
+        record(n, n / 8, kind=kinds[n % 4], modality=kinds[n % 4], audience="bystander" if n % 3 == 0 else "canary")
+        for n in range(2400)
+    ]
+    shipped = list(objectives.load(objectives.packaged_dir()).values())
+    began = time.process_time()
+    answer = recovery_seconds(records, shipped, released_at=0.0, until=300.0)
+    assert (answer.measured, answer.value, answer.samples) == (True, 0.0, 2400), answer.reason
+    assert time.process_time() - began < 5.0

@@ -77,6 +77,10 @@ def test_defaults_and_options() -> None:
         (chat_body("x", stream="yes"), "stream", "bool"),
         (chat_body("x", top_logprobs=21), "top_logprobs", "0-20"),
         (chat_body("x", stream_options=[]), "stream_options", "dict"),
+        (chat_body("tea \ud800"), "text", "surrogate"),
+        (chat_body([{"type": "text", "text": "\udfff"}]), "text", "surrogate"),
+        (chat_body([{"type": "image_url", "image_url": "data:image/png;base64,\ud83d"}]), "url", "surrogate"),
+        ({**chat_body("x"), "model": "\ud800"}, "model", "surrogate"),
     ],
 )
 def test_refusals_name_the_field(body: Any, param: str, word: str) -> None:
@@ -90,6 +94,10 @@ def test_refusals_name_the_field(body: Any, param: str, word: str) -> None:
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(Refusal, match="body is"):
         chat.read_chat(body)
+
+
+def test_any_text_that_unicode_knows_is_read() -> None:
+    assert read(chat_body("tea \U0001f375 caf\xe9 \ud7ff\ue000")).text == "tea \U0001f375 caf\xe9 \ud7ff\ue000"
 
 
 def test_contents_stay_out_of_repr_and_messages() -> None:

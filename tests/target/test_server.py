@@ -271,7 +271,12 @@ async def test_embeds(client: Any) -> None:
     np.testing.assert_allclose(np.frombuffer(base64.b64decode(packed), np.float32), vectors[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("given", [None, 5, [], [5], ["x"] * 65, "word " * 256])
+async def test_a_lone_surrogate_is_the_clients_error(client: Any) -> None:
+    async with client.post(URL, json=chat_body("repeat the code \ud800")) as response:
+        assert response.status == 400 and "text" in (await response.json())["error"]["message"]
+
+
+@pytest.mark.parametrize("given", [None, 5, [], [5], ["x"] * 65, "word " * 256, ["tea \ud800"]])
 async def test_bad_embedding_inputs_are_refused(client: Any, given: Any) -> None:
     async with client.post("/v1/embeddings", json={"model": "chaos-mm-tiny", "input": given}) as response:
         assert response.status == 400 and "input" in (await response.json())["error"]["message"]

@@ -1,0 +1,78 @@
+"""What a run answers for after an injection, a refusal and a release that nobody heard."""
+
+from collections.abc import Iterator
+
+import pytest
+from chaoslib.exceptions import ActivityFailed
+
+from chaos_mm import faults
+from chaos_mm.controls import run as live
+from chaos_mm.controls.injection import inject
+from chaos_mm.controls.run import Run
+from tests.edge.conftest import CLOSED, BarePoint
+
+FAULT = "image_noise"
+
+
+@pytest.fixture
+def run(point: BarePoint, token: str) -> Iterator[Run]:
+    """A watched run, without a guard: the test beats once, and is over long before that counts as old."""
+    made = Run("t", configuration={"proxy_control_url": point.url}, secrets={"token": token})
+    made.beat = made.clock()
+    live.install(made)
+    yield made
+    made.closed.set()
+    live.uninstall(made)
+
+
+def test_a_refused_second_injection_leaves_the_first_answered_for(run: Run, point: BarePoint) -> None:
+    inject(faults.get(FAULT), {"sigma": 0.1})
+    first = run.leases[FAULT]
+    with pytest.raises(ActivityFailed, match="--allow-live"):
+        inject(faults.get(FAULT), {"sigma": 0.1, "selector": "live"})
+    assert run.held() == [first]
+    assert not first.given_up.is_set()
+    assert run.release_all() == []
+    assert not point.book.armed
+    assert (first.evidence["ended_by"], first.evidence["released"]) == ("release", True)
+
+
+def test_a_refused_first_injection_leaves_nothing_to_answer_for(run: Run) -> None:
+    with pytest.raises(ActivityFailed, match="--allow-live"):
+        inject(faults.get(FAULT), {"selector": "live"})
+    assert run.leases == {}
+
+
+def test_an_injection_nobody_answered_is_answered_for(run: Run) -> None:
+    """The point may have heard it all the same."""
+    run.configuration["proxy_control_url"] = CLOSED
+    with pytest.raises(ActivityFailed):
+        inject(faults.get(FAULT), {"point": "proxy"})
+    assert [lease.name for lease in run.held()] == [FAULT]
+
+
+def test_of_a_lease_whose_release_nobody_heard_no_end_is_told(run: Run, point: BarePoint) -> None:
+    inject(faults.get(FAULT), {})
+    point.server.close()
+    assert run.release_all()
+    evidence = run.leases[FAULT].evidence
+    assert (evidence["state"], evidence["ended_by"], evidence["released"]) == ("unknown", "", False)
+    assert run.held() == [run.leases[FAULT]]
+
+
+def test_of_two_points_one_silent_the_lease_is_not_released(run: Run, point: BarePoint) -> None:
+    inject(faults.get(FAULT), {})
+    lease = run.leases[FAULT]
+    lease.urls = (point.url, CLOSED)
+    assert len(run.release(lease)) == 1
+    assert not point.book.armed
+    assert (lease.evidence["state"], lease.evidence["ended_by"], lease.evidence["released"]) == ("unknown", "", False)
+
+
+def test_a_lease_once_released_stays_so_when_its_point_is_gone(run: Run, point: BarePoint) -> None:
+    inject(faults.get(FAULT), {})
+    run.release_all()
+    point.server.close()
+    run.release_all()
+    evidence = run.leases[FAULT].evidence
+    assert (evidence["ended_by"], evidence["released"]) == ("release", True)
