@@ -121,7 +121,7 @@ def test_a_target_killed_in_the_middle_of_a_run_shows_in_its_summary(shell: Shel
     up = shell.run("demo", "up", "--base-port", str(shell.ports.base))
     assert up.returncode == 0, up.stderr
     exports = dict(line.removeprefix("export ").split("=", 1) for line in up.stdout.splitlines())
-    short = {f"CHAOS_MM_{phase}_SECONDS": "8" for phase in ("BASELINE", "FAULT", "RECOVERY")}
+    short = {f"CHAOS_MM_{phase}_SECONDS": "10" for phase in ("BASELINE", "FAULT", "RECOVERY")}
     chaos = Path(sys.executable).with_name("chaos")
     run = subprocess.Popen(
         [chaos, "--no-version-check", "--log-file", shell.state_file.with_name("chaos.log"), "run"]

@@ -114,7 +114,7 @@ def test_init_writes_valid_experiments(clean: Clean) -> None:
 
 def test_the_demo_runs_from_the_wheel(clean: Clean, wheel: Path) -> None:
     clean.install(f"{wheel}[demo]")
-    short = {f"CHAOS_MM_{phase}_SECONDS": "6" for phase in ("BASELINE", "FAULT", "RECOVERY")}
+    short = {f"CHAOS_MM_{phase}_SECONDS": "10" for phase in ("BASELINE", "FAULT", "RECOVERY")}
     done = clean.run("chaos-mm", "demo", "--base-port", str(free_ports(6)), **short)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert done.stdout.count("$ chaos run ") == 3
