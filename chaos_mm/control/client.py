@@ -163,7 +163,7 @@ class ControlClient:
 
 
 class Points:
-    """Several points of one kind as one: inject is all or nothing, release goes to each, evidence is summed."""
+    """Several points of one kind as one, for injecting: all or nothing."""
 
     def __init__(self, urls: str | Sequence[str], token: str | None = None, timeout: float = 2.0) -> None:
         names = urls.split(",") if isinstance(urls, str) else urls
@@ -183,27 +183,6 @@ class Points:
             _release_each(tried, name, str(body.get("owner", "")))
             raise
         return answers
-
-    def release(self, name: str, owner: str, force: bool = False) -> list[dict[str, Any]]:
-        """Release at each point; a failing one does not keep the others from it. Raises the first error at the end."""
-        answers: list[dict[str, Any]] = []
-        errors: list[ChaosMMError] = []
-        for client in self.clients:
-            try:
-                answers.append(client.release(name, owner, force))
-            except ChaosMMError as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
-        return answers
-
-    def evidence(self, name: str, owner: str = "") -> dict[str, Any]:
-        """``{"matched", "applied", "errored"}`` summed, and each point's lease."""
-        leases = [client.lease(name, owner) for client in self.clients]
-        sums: dict[str, Any] = {
-            word: sum(lease[word] for lease in leases) for word in ("matched", "applied", "errored")
-        }
-        return {**sums, "leases": leases}
 
 
 def _release_each(clients: Iterable[ControlClient], name: str, owner: str) -> None:

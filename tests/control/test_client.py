@@ -138,14 +138,3 @@ def test_several_points_inject_all_or_nothing(server: ControlServer, second: Con
     assert ControlClient(server.url, TOKEN).lease("a")["ended_by"] == "release"
     other.release("x", "run-b")
     assert len(points.put_lease("a", body())) == 2
-    assert points.evidence("a")["matched"] == 0
-    assert [answer["lease"]["ended_by"] for answer in points.release("a", "run-a")] == ["release", "release"]
-
-
-def test_release_goes_to_each_point_though_one_is_gone(server: ControlServer, second: ControlServer):
-    points = Points([second.url, server.url], TOKEN)
-    points.put_lease("a", body())
-    second.close()
-    with pytest.raises(PointUnreachable):
-        points.release("a", "run-a")
-    assert ControlClient(server.url, TOKEN).lease("a")["ended_by"] == "release"
