@@ -56,14 +56,6 @@ class Rng:
         """One of the items."""
         return items[self.integer(0, len(items))]
 
-    def shuffled(self, items: Sequence[T]) -> list[T]:
-        """A new list in random order (Fisher–Yates)."""
-        out = list(items)
-        for last in range(len(out) - 1, 0, -1):
-            swap = self.integer(0, last + 1)
-            out[last], out[swap] = out[swap], out[last]
-        return out
-
     def bytes(self, count: int, label: str = "bytes") -> bytes:
         """``count`` uniform bytes: the AES-128-CTR keystream of ``key(label)``. Raises what ``keystream`` raises."""
         out = bytearray(count)

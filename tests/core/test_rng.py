@@ -20,7 +20,7 @@ def test_same_key_same_draws_whatever_the_thread():
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda n: [_stream(f"q{n % 4}").random() for _ in range(3)], range(64)))
     assert all(made[n] == made[n % 4] for n in range(64))
-    assert len({tuple(m) for m in made}) == 1 or len({tuple(m) for m in made}) == 4
+    assert len({tuple(m) for m in made}) == 4
 
 
 def test_different_fields_differ_and_cannot_be_shifted_into_each_other():
@@ -64,17 +64,10 @@ def test_integer_refuses_an_empty_range():
         _stream().integer(3, 3)
 
 
-def test_shuffled_is_a_permutation_and_leaves_the_input():
-    items = list(range(50))
-    made = _stream().shuffled(items)
-    assert sorted(made) == items == list(range(50))
-    assert made != items
-
-
 def test_global_generators_are_not_touched():
     random.seed(5)
     np.random.seed(5)
     before = random.getstate(), np.random.get_state()[1].tolist()
     stream = _stream()
-    stream.random(), stream.bytes(100), stream.shuffled([1, 2, 3])
+    stream.random(), stream.bytes(100), stream.choice([1, 2, 3])
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
