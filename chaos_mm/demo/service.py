@@ -39,7 +39,7 @@ class Service:
 
     @property
     def up(self) -> bool:
-        """Serving, and its spare (if it has one) ready to take over."""
+        """Serving, and its spare ready to take over (once it has one: the next comes a look later)."""
         return self.shown.state == "up" and (self._spare is None or self._spare.standing_by)
 
     def step(self, others_up: set[str]) -> None:
@@ -53,6 +53,7 @@ class Service:
         if how:
             self._child_died(how)
         elif self.shown.state != "up":
+            self._start_first_spare()
             self._await_ready()
 
     def terminate(self) -> None:
@@ -71,8 +72,13 @@ class Service:
 
     def _begin(self) -> None:
         self._child = self._start(self.spec, self._log)
-        self._spare = self._start(self.spec, self._log) if self.spec.spare else None
         self._waiting("starting")
+
+    def _start_first_spare(self) -> None:
+        # A look later than the first process: two that begin in one tick of the kernel's clock have the same start
+        # time, by which a run tells that another process took over.
+        if self.spec.spare and self._spare is None and self.shown.state == "starting":
+            self._spare = self._start(self.spec, self._log)
 
     def _waiting(self, state: str) -> None:
         assert self._child is not None

@@ -74,6 +74,8 @@ def test_up_when_ready(tmp_path: Path, made: list[Scripted]) -> None:
 def up_with_spare(tmp_path: Path, clock: Clock, made: list[Scripted]) -> Service:
     one = service(tmp_path, clock, spare=True)
     one.step(set())
+    assert len(made) == 1  # or both would have one start time, by which a run tells who took over
+    one.step(set())
     made[0].standing_by = made[1].standing_by = True
     one.step(set())
     assert made[0].promoted and not made[1].promoted
