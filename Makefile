@@ -1,9 +1,9 @@
 # Every target does its own set-up from a fresh clone and is quick when that is done.
 #
-#   make demo       bring up a tiny real model, hurt it three times by `chaos run`, bring it down     ~5 min
+#   make demo       bring up a tiny real model, hurt it four times by `chaos run`, show a report      ~6 min
 #   make test-fast  no model, no processes, no second environment                                     < 3 min
 #   make test       everything but the long tests; what CI runs
-#   make test-long  fuzz and soak at length, retraining
+#   make test-long  fuzz and soak at length, retraining, a thousand kills: hours
 #   make bench      ours against the known libraries, one table
 #   make check      ruff, mypy --strict, import-linter, README table
 #   make train      train the demo target's model again from its seed
@@ -27,37 +27,69 @@ PYTEST := $(BIN)/python -m pytest -q
 # Whole files to each of two workers: most of these tests wait for processes of their own.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 STAGE := .ci/stage
+# What needs no process of the demo, no browser, no second environment.
+FAST := not (long or live or model or wheel or browser or truth or kills or repeats)
+# Checks pages for accessibility inside the browser; npm brings it.
+AXE := axe-core@4.14.1
 # The suites that must also run on Python 3.12 with the newest toolkit.
-SUITES312 := tests/core tests/control tests/faults tests/sli tests/edge tests/proxy tests/load tests/cli
+SUITES312 := tests/core tests/control tests/faults tests/sli tests/edge tests/proxy tests/load tests/cli \
+  tests/runner tests/chaos_cli
 
 .NOTPARALLEL:
-.PHONY: demo test-fast test test-long bench check train setup setup-312 test-model test-live test-wheel test-312 clean
+.PHONY: demo test-fast test test-long bench check train setup setup-312 setup-browser \
+  test-model test-live test-wheel test-truth test-truth-312 test-browser test-repeats test-kills test-312 clean
 
 demo: $(READY)
 	$(BIN)/chaos-mm demo $(if $(BASE_PORT),--base-port $(BASE_PORT))
 
 test-fast: $(READY)
-	$(STAGE) test-fast 180 $(PYTEST) $(SIDE_BY_SIDE) -m "not long and not live and not model and not wheel"
+	$(STAGE) test-fast 240 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)"
 
 test-model: $(READY)
-	$(STAGE) test-model 300 $(PYTEST) -m "model and not live and not long"
+	$(STAGE) test-model 180 $(PYTEST) -m "model and not live and not long"
 
 test-live: $(READY)
-	$(STAGE) test-live 480 $(PYTEST) -m "live and not long and not wheel"
+	$(STAGE) test-live 300 $(PYTEST) -m "live and not long and not wheel"
 
 test-wheel: $(READY)
-	$(STAGE) test-wheel 300 $(PYTEST) -m "wheel and not long"
+	$(STAGE) test-wheel 120 $(PYTEST) -m "wheel and not long"
+
+# Rows mostly wait for phases to pass, so there are more workers than cores.
+TRUTH := -n 6 --dist worksteal tests/truth
+
+test-truth: $(READY)
+	$(STAGE) test-truth 240 $(PYTEST) -m "truth and not long" $(TRUTH)
+
+test-truth-312: setup-312
+ifneq ($(PYTHON312),)
+	$(STAGE) test-truth-312 180 .venv312/bin/python -m pytest -q -p no:cacheprovider -m "truth and not long" $(TRUTH)
+endif
+
+test-browser: $(READY) setup-browser
+	$(STAGE) test-browser 90 $(PYTEST) $(SIDE_BY_SIDE) -m "browser and not long"
+
+# Each worker has a demo of its own; more of them at once would starve each other's models.
+test-repeats: $(READY)
+	$(STAGE) test-repeats 240 $(PYTEST) -n 2 --dist worksteal -m "repeats and not long" tests/repeats
+
+test-kills: $(READY)
+	$(STAGE) test-kills 270 $(PYTEST) -n 3 --dist worksteal -m "kills and not long" tests/kills
 
 test-312: setup-312
 ifneq ($(PYTHON312),)
 	$(STAGE) test-312 150 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
-	  -m "not long and not live and not model and not wheel" $(SUITES312)
+	  -m "$(FAST)" $(SUITES312)
 endif
 
-test: test-fast test-model test-live test-wheel test-312
+test: test-fast test-model test-live test-wheel test-truth test-truth-312 test-browser test-repeats test-kills test-312
 
-test-long: $(READY)
-	$(PYTEST) -m long --timeout 0
+test-long: $(READY) setup-312
+	$(PYTEST) -m "long and not repeats and not kills" --timeout 0
+	$(PYTEST) -n 2 --dist worksteal -m "repeats and long" --timeout 0 tests/repeats
+	$(PYTEST) -n 3 --dist worksteal -m "kills and long" --timeout 0 tests/kills
+ifneq ($(PYTHON312),)
+	.venv312/bin/python -m pytest -q -p no:cacheprovider -m truth $(TRUTH)
+endif
 
 bench: $(READY_BENCH)
 	$(BIN)/python -m benchmarks.faults_bench
@@ -74,6 +106,9 @@ train: $(READY_TRAIN)
 	$(BIN)/python -m training
 
 setup: $(READY)
+
+setup-browser:
+	@.ci/setup_browser $(AXE)
 
 setup-312:
 ifneq ($(PYTHON312),)
@@ -109,4 +144,4 @@ $(READY312): pyproject.toml constraints.txt
 	  touch $@; }
 
 clean:
-	rm -rf .venv .venv312 .venv.lock .venv312.lock dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv312 .venv.lock .venv312.lock .browser .browser.lock dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

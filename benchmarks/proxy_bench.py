@@ -27,6 +27,7 @@ import psutil
 from PIL import Image
 
 from chaos_mm.control.client import ControlClient
+from chaos_mm.core.canary import canary_id, canary_key
 
 EVENTS = 50
 LEASE = {
@@ -102,7 +103,7 @@ def main(argv: list[str] | None = None) -> int:
         contenders, control = _contenders(stack, upstream, Path(folder))
         print(f"proxy: {options.rounds} rounds of {options.requests} requests on one connection each, interleaved")
         print(f"{'':44}{'median ms':>10}{'p99 ms':>9}{'added ms':>10}{'of peer':>9}{'CPU ms':>9}")
-        for case in _cases():
+        for case in _cases((Path(folder) / "token").read_text().strip()):
             _run(case, contenders, control, options.rounds, options.requests // case.share)
         for contender in contenders:
             contender.sock.close()
@@ -139,14 +140,15 @@ def _report(case: Case, contenders: list[Contender]) -> None:
         print(row)
 
 
-def _cases() -> list[Case]:
-    photo, canary = _chat(1024, "JPEG", quality=90), _chat(192, "PNG")
-    done = b"}"
+def _cases(token: str) -> list[Case]:
+    photo, small = _chat(1024, "JPEG", quality=90), _chat(192, "PNG")
+    done, canary = b"}", f"X-Request-Id: {canary_id(canary_key(token), 'rbench', 1)}\r\n"
     return [
         Case("GET /v1/models", b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", done),
         Case("chat with a 1024 x 1024 JPEG, no lease", _post("/v1/chat/completions", photo), done),
         Case(f"chat, {EVENTS} events streamed, no lease", _post("/stream", b"{}"), b"0\r\n\r\n", share=4),
-        Case("chat with a 192 x 192 PNG, image_noise", _post("/v1/chat/completions", canary), done, lease=True),
+        Case("chat with a 192 x 192 PNG, image_noise", _post("/v1/chat/completions", small), done, lease=True),
+        Case("the same of a canary", _post("/v1/chat/completions", small, canary), done, lease=True),
         Case("chat with a 1024 x 1024 JPEG, image_noise", _post("/v1/chat/completions", photo), done, True, share=4),
     ]
 
@@ -167,9 +169,9 @@ def _chat(size: int, kind: str, **options: Any) -> bytes:
     return json.dumps({"model": "m", "messages": [{"role": "user", "content": parts}]}).encode()
 
 
-def _post(path: str, body: bytes) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+def _post(path: str, body: bytes, line: str = "") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}{line}\r\n".encode() + body
 
 
 def _contenders(stack: ExitStack, upstream: int, folder: Path) -> tuple[list[Contender], ControlClient]:

@@ -6,7 +6,7 @@ action but ``hold`` answers within a second, with strict JSON.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from chaoslib.exceptions import ActivityFailed
@@ -16,9 +16,9 @@ from chaos_mm import faults
 from chaos_mm.controls import run as live
 from chaos_mm.controls.declared import Answer, activity, inject_signature
 from chaos_mm.controls.names import ANSWER_SECONDS
+from chaos_mm.controls.outcome import ACTION_SECONDS, fail, outcome
 from chaos_mm.controls.run import HeldLease, Run
 from chaos_mm.controls.stopping import StopFlag
-from chaos_mm.core.errors import ChaosMMError
 from chaos_mm.core.fault import Fault, Param
 
 __all__ = ["hold", "release", "release_all", "start_load", "stop_load"]
@@ -51,8 +51,8 @@ def release_all(configuration: Configuration = None, secrets: Secrets = None) ->
 
 
 def _release(run: Run, leases: list[HeldLease]) -> None:
-    addresses = sum(len(one.urls) for one in leases) or 1
-    troubles = [text for one in leases for text in run.release(one, ANSWER_SECONDS / addresses)]
+    addresses, silent = {url for one in leases for url in one.urls}, set[str]()
+    troubles = [text for one in leases for text in run.release(one, ANSWER_SECONDS / len(addresses), silent)]
     if troubles:
         left = max(one.keepalive_seconds for one in leases)
         raise ActivityFailed(f"not released: {'; '.join(troubles)}; without keepalives it ends within {left:g} s")
@@ -78,11 +78,7 @@ def start_load(
     """Let the load send canaries and bystanders for this run until ``stop_load``, the end of the run, or the TTL."""
     from chaos_mm.controls.traffic import start
 
-    run = live.require("start_load")
-    try:
-        return start(run, rate, mix, ttl_seconds)
-    except ChaosMMError as error:
-        raise ActivityFailed(f"start_load: {error}") from None
+    return start(live.require("start_load"), rate, mix, ttl_seconds)
 
 
 @activity()
@@ -93,13 +89,14 @@ def stop_load(configuration: Configuration = None, secrets: Secrets = None) -> A
     run = live.current()
     if run is None:
         return {"stopped": False, "reason": "no run: nothing to stop"}
-    try:
-        return stop(run)
-    except ChaosMMError as error:
-        raise ActivityFailed(f"stop_load: {error}") from None
+    return stop(run)
 
 
-@activity(seconds=Param("how long", ge=0, le=_DAY_SECONDS, unit="s"))
+def _hold_seconds(arguments: Mapping[str, Any]) -> float:
+    return float(arguments["seconds"]) + ACTION_SECONDS
+
+
+@activity(_hold_seconds, seconds=Param("how long", ge=0, le=_DAY_SECONDS, unit="s"))
 def hold(seconds: float = 10.0, configuration: Configuration = None, secrets: Secrets = None) -> Answer:
     """Wait while the fault is at work; ends early when the run is stopped. Use it in place of ``pauses``."""
     run, began = live.current(), time.monotonic()
@@ -112,7 +109,7 @@ def _inject_action(fault: Fault) -> Callable[..., Answer]:
     def action(**arguments: Any) -> Answer:
         from chaos_mm.controls.injection import inject
 
-        return inject(fault, arguments)
+        return outcome(action.__name__, lambda: inject(fault, arguments), fail)
 
     action.__dict__["__signature__"] = inject_signature(fault)
     action.__name__ = action.__qualname__ = f"inject_{fault.name}"

@@ -24,10 +24,12 @@ COMMANDS: dict[str, Entry] = {
     "demo": Entry("chaos_mm.commands.demo:command", "Hurt a tiny real model here, and watch it heal.", "demo"),
     "init": Entry("chaos_mm.commands.init:command", "Write the experiments and objectives to a folder, for editing."),
     "doctor": Entry("chaos_mm.commands.doctor:command", "Say what an experiment needs, what is there, what to type."),
+    "lint": Entry("chaos_mm.commands.lint:command", "Hold experiment files to the rules, without running them."),
     "status": Entry("chaos_mm.commands.status:command", "Show every lease at every point; exit 1 when one is armed."),
     "stop": Entry("chaos_mm.commands.stop:command", "Release everything at every point and block new faults."),
     "faults": Entry("chaos_mm.commands.faults:command", "List and explain the faults."),
     "objectives": Entry("chaos_mm.commands.objectives:command", "List the objectives that experiments name."),
+    "report": Entry("chaos_mm.commands.report:command", "Render the report of a run, or of all runs, once more."),
     "proxy": Entry("chaos_mm.proxy.command:command", "Run the fault proxy before a model server.", "proxy"),
     "load": Entry("chaos_mm.load.command:command", "Run the load: canaries, bystanders and their SLIs.", "load"),
     "target": Entry("chaos_mm.target.command:command", "Run the demo target: a tiny multimodal model.", "target"),
@@ -92,7 +94,8 @@ def _missing(error: ModuleNotFoundError, subcommand: str) -> str:
 def main() -> None:
     """Break a multimodal LLM service on purpose, and prove that it keeps its SLA or comes back within it.
 
-    Start with `chaos-mm demo`; then `chaos-mm init DIR` and `chaos run DIR/image-noise.json`.
+    Start with `chaos-mm demo`. By hand: `chaos-mm demo up`, `chaos-mm init DIR`, `chaos run DIR/*.json`; live:
+    `chaos gameday run FILE`.
     """
 
 

@@ -4,6 +4,7 @@ Every answer is ``{"measured", "value", "unit", "samples", "window_seconds", "re
 reader; without data ``measured`` is false and ``value`` 0.0. "No data" is an answer, never an exception, and never NaN.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from chaos_mm.controls.declared import Answer, activity
 from chaos_mm.controls.evidence import lease_at_points, look_everywhere, ready
 from chaos_mm.controls.measuring import answer, no_data, question
 from chaos_mm.controls.names import TARGET_MODEL, TARGET_URL, phase_length, text_of
+from chaos_mm.controls.outcome import ACTION_SECONDS
 from chaos_mm.core.fault import Param
 
 __all__ = [
@@ -29,10 +31,26 @@ __all__ = [
 
 _DAY_SECONDS = 86400.0
 _PHASE_SECONDS = Param("wait until the phase has lasted so long", ge=0, le=_DAY_SECONDS, unit="s")
+_ROUND_SECONDS = 5.0  # for probes that ask every point, one after another
 _WHOLE_PHASE = Param("wait until the phase has lasted as long as the configuration says: baseline_seconds and so on")
+_probe = functools.partial(activity, unable=no_data)
 
 
-@activity(
+def _answer_after_wait(arguments: Mapping[str, Any]) -> float:
+    waits = _phase_seconds(arguments["phase_seconds"], arguments["whole_phase"], arguments.get("configuration"))
+    return waits + ACTION_SECONDS
+
+
+def _phase_seconds(seconds: float, whole_phase: bool, configuration: Any) -> float:
+    """How long the phase that this run is in is to last before the probe asks; 0: it asks at once."""
+    run = live.current()
+    if run is None:
+        return 0.0
+    return seconds or (phase_length(run.phase, configuration) if whole_phase else 0.0)
+
+
+@_probe(
+    _answer_after_wait,
     whole_phase=_WHOLE_PHASE,
     phase_seconds=_PHASE_SECONDS,
     window_seconds=Param("length of the window; 0: the objective's, else the phase", ge=0, le=_DAY_SECONDS, unit="s"),
@@ -56,16 +74,14 @@ def sli(
     has lasted its configured length (``baseline_seconds``, ``fault_seconds``, ``recovery_seconds``), so that the gate
     measures a whole baseline and the check after the method a whole recovery; ``phase_seconds`` says the length itself.
     """
-    try:
-        asked = question(objective, name, configuration, modality=modality, audience=audience)
-    except Exception as error:  # whatever an objective's file holds, it is an answer and not a crash
-        return no_data(str(error) or type(error).__name__)
+    asked = question(objective, name, configuration, modality=modality, audience=audience)
     if window_seconds:
         asked["window_seconds"] = window_seconds
     return _ask_load(asked, phase, phase_seconds, whole_phase, configuration, secrets)
 
 
-@activity(
+@_probe(
+    _answer_after_wait,
     objectives=Param("comma-separated names; empty: all of them"),
     whole_phase=_WHOLE_PHASE,
     phase_seconds=_PHASE_SECONDS,
@@ -88,27 +104,27 @@ def _ask_load(
     run = live.current()
     if run is not None:
         secrets = secrets or run.secrets
-        length = seconds or (phase_length(run.phase, configuration) if whole_phase else 0.0)
+        length = _phase_seconds(seconds, whole_phase, configuration)
         if length and run.stop.wait(run.phase_left(length)):
             return no_data("the run was stopped before the phase was over")
     owner, phase = (run.id, phase or run.phase) if run is not None else ("", phase)
     return {**answer(asked, owner, phase, configuration, secrets), "sli": asked["sli"], "phase": phase}
 
 
-@activity(lease=Param("name of the lease"))
+@_probe(lease=Param("name of the lease"))
 def fault_hits(lease: str, configuration: Configuration = None, secrets: Secrets = None) -> Answer:
     """How many requests the fault truly changed (``value``) of those its selector met (``samples``)."""
     found = lease_at_points(live.current(), lease)
     return {k: v for k, v in found.items() if k != "lease"}
 
 
-@activity(lease=Param("name of the lease"))
+@_probe(lease=Param("name of the lease"))
 def lease_evidence(lease: str, configuration: Configuration = None, secrets: Secrets = None) -> Answer:
     """As ``fault_hits``, with all that the point knows of the lease: what it achieved, how and when it ended."""
     return lease_at_points(live.current(), lease)
 
 
-@activity(lease=Param("name of the lease"))
+@_probe(lease=Param("name of the lease"))
 def fault_active(lease: str, configuration: Configuration = None, secrets: Secrets = None) -> Answer:
     """1 while the lease lives at every one of its points, else 0."""
     found = lease_at_points(live.current(), lease)
@@ -118,7 +134,7 @@ def fault_active(lease: str, configuration: Configuration = None, secrets: Secre
     return {**no_data(found["reason"], "leases"), "measured": True, "value": float(lives), "samples": 1}
 
 
-@activity()
+@_probe(lambda _: _ROUND_SECONDS)
 def no_residue(own: bool = False, configuration: Configuration = None, secrets: Secrets = None) -> Answer:
     """How many leases live at any point that answers: 0 is a clean service. ``own``: only leases of this run.
 
@@ -130,13 +146,16 @@ def no_residue(own: bool = False, configuration: Configuration = None, secrets: 
     return look_everywhere(run.id if own else "", configuration, secrets or run.secrets)
 
 
-@activity(points=Param("comma-separated points, such as 'proxy,load'"))
+@_probe(lambda _: _ROUND_SECONDS, points=Param("comma-separated points, such as 'proxy,load'"))
 def points_ready(points: str = "proxy,load", configuration: Configuration = None, secrets: Secrets = None) -> Answer:
     """Share of the named points that answer, run this version and are not stopped by hand; ``reason``: the rest."""
     return ready([word.strip() for word in points.split(",") if word.strip()], configuration)
 
 
-@activity(timeout_seconds=Param("for one answer", ge=0.1, le=60, unit="s"))
+@_probe(
+    lambda arguments: float(arguments["timeout_seconds"]),
+    timeout_seconds=Param("for one answer", ge=0.1, le=60, unit="s"),
+)
 def target_alive(
     prompt: str = "repeat the code 4 0 7 2",
     timeout_seconds: float = 5.0,
@@ -144,12 +163,14 @@ def target_alive(
     secrets: Secrets = None,
 ) -> Answer:
     """1 when the service under test truly generates, asked directly and not through the proxy; else 0 and why."""
+    from chaos_mm.control.timed import without_credentials
     from chaos_mm.controls.target import complete
 
     url, model = text_of(TARGET_URL, configuration), text_of(TARGET_MODEL, configuration)
-    alive: dict[str, Any] = {**no_data("", "ratio"), "measured": True, "samples": 1, "url": url}
+    at = without_credentials(url)
+    alive: dict[str, Any] = {**no_data("", "ratio"), "measured": True, "samples": 1, "url": at}
     try:
         text = complete(url, model, prompt, timeout_seconds, secrets if isinstance(secrets, Mapping) else None)
     except OSError as error:
         return {**alive, "reason": str(error) or type(error).__name__}
-    return {**alive, "value": float(bool(text)), "reason": "" if text else f"{url} generated nothing"}
+    return {**alive, "value": float(bool(text)), "reason": "" if text else f"{at} generated nothing"}

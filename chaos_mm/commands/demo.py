@@ -26,7 +26,10 @@ _base_port = click.option(
 @_base_port
 @click.pass_context
 def command(ctx: click.Context, base_port: int) -> None:
-    """Run the whole demo: bring target, proxy and load up, run three experiments, bring everything down.
+    """Run the whole demo: bring target, proxy and load up, run the experiments, bring everything down, show a report.
+
+    Three faults that the demo's model takes well, and one at a dose that it cannot: that one is expected to deviate.
+    Exit status 0 when each run ended as expected. Reports go to ./reports (CHAOS_MM_REPORTS).
 
     With `up` only the first step, so that you can experiment yourself: eval "$(chaos-mm demo up)"
     """

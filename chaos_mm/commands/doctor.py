@@ -55,8 +55,8 @@ def _about(path: Path) -> Iterable[Finding]:
         configuration = load_configuration(experiment.get("configuration", {}))
         secrets = load_secrets(experiment.get("secrets", {}), configuration)
         ensure_experiment_is_valid(experiment)
-    except ChaosException as error:
-        return [Finding(False, f"experiment {path.name}", str(error), f"chaos validate {path}")]
+    except (ChaosException, ValueError) as error:  # ValueError: the environment holds no number where one is asked for
+        return [Finding(False, f"experiment {path.name}", str(error), f"chaos-mm lint {path}")]
     finally:
         logger.setLevel(level)
     return [

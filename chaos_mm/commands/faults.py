@@ -15,6 +15,7 @@ from chaos_mm.faults import catalogue, get
 __all__ = ["BEGIN", "END", "command", "replaced", "table"]
 
 BEGIN, END = "<!-- faults: begin (written by `chaos-mm faults table --write FILE`) -->", "<!-- faults: end -->"
+_ENDS = {"ttl_seconds": 300, "keepalive_seconds": 10}
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -39,7 +40,7 @@ def list_faults(as_json: bool) -> None:
 @click.argument("name")
 def show(name: str) -> None:
     """Everything one fault declares, and the action that injects it."""
-    fault = get(name)
+    fault = get(name.replace("-", "_"))  # experiments are called so
     click.echo(f"{fault.name}  ({fault.target} at {', '.join(fault.points)})\n\n{fault.doc}\n")
     click.echo(aligned(("parameter", "default", "allowed", "meaning"), [_row(spec) for spec in fault.params.values()]))
     if fault.presets:
@@ -73,8 +74,8 @@ def first_line(fault: Fault) -> str:
 
 
 def activity(fault: Fault) -> dict[str, object]:
-    """The action of an experiment's method that injects the fault with its defaults."""
-    arguments = {name: spec.default for name, spec in fault.params.items()}
+    """The action of an experiment's method that injects the fault with its defaults, and says when it ends."""
+    arguments = {**{name: spec.default for name, spec in fault.params.items()}, **_ENDS}
     provider = {"type": "python", "module": "chaos_mm.actions", "func": f"inject_{fault.name}", "arguments": arguments}
     return {"type": "action", "name": f"inject-{fault.name.replace('_', '-')}", "provider": provider}
 

@@ -143,7 +143,9 @@ class ControlApi:
 
     def _leases(self, request: Request) -> Response:
         found = self.book.leases(request.query.get("owner", ""))
-        return Response.json({"leases": [self._shown(lease) for lease in found], "stopped": self.book.stopped})
+        shown = [self._shown(lease) for lease in found]
+        limits = {"max_owners": self.book.limits.max_owners, "stopped": self.book.stopped}
+        return Response.json({"leases": shown, **limits})
 
     def _lease(self, request: Request, name: str) -> Response:
         return Response.json(self._shown(self.book.lease(name, request.query.get("owner", ""))))

@@ -5,13 +5,13 @@ import http.client
 import json
 import os
 import secrets
-import socket
-import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from chaos_mm.control.deadline import ends_at
+from chaos_mm.control.timed import connect, without_credentials
 from chaos_mm.control.token import proof, read_token
 from chaos_mm.core.errors import BadRequest, ChaosMMError, PointUnreachable, Unauthorized, by_kind
 
@@ -21,11 +21,16 @@ class ControlClient:
 
     ``url``: ``http://host:port``, ``https://host:port`` or ``unix:///path``. ``token``: as text; read from its file at
     the first call that needs it when None. Before that call the point must prove that it knows the same token.
-    ``timeout`` in seconds, for each exchange.
+    ``timeout`` in seconds, for each call as a whole: proof, request and the last byte of the answer.
     """
 
     def __init__(self, url: str, token: str | None = None, *, token_file: Path | None = None, timeout: float = 2.0):
-        parts = urlsplit(url)
+        try:
+            url = without_credentials(url)  # they would go nowhere but into messages
+            parts = urlsplit(url)
+            _ = parts.port
+        except ValueError as error:
+            raise BadRequest(f"{url.rpartition('@')[2]!r} is no control URL: {error}") from None
         named = parts.path if parts.scheme == "unix" else parts.hostname
         if parts.scheme not in ("http", "https", "unix") or not named:
             raise BadRequest(
@@ -116,21 +121,22 @@ class ControlClient:
         return PointUnreachable(f"{self.url} answers, but not as a chaos_mm point does")
 
     def _exchange(self, method: str, path: str, body: Mapping[str, Any] | None, with_token: bool) -> tuple[int, bytes]:
+        ends = ends_at(self.timeout)
         if with_token:
-            self._check_proof()
-        status, answer = self._send(method, path, body, with_token)
+            self._check_proof(ends)
+        status, answer = self._send(method, path, body, with_token, ends)
         if status >= 400:
             raise _error(self.url, status, answer)
         return status, answer
 
-    def _check_proof(self) -> None:
+    def _check_proof(self, ends: float) -> None:
         """Have the other side show that it knows the token before it is handed over: a stray server must not get it."""
         if self._proven:
             return
         for fresh in (False, True):
             token = self._current_token(fresh)
             nonce = secrets.token_hex(16)
-            status, answer = self._send("GET", f"/health?nonce={nonce}", None, with_token=False)
+            status, answer = self._send("GET", f"/health?nonce={nonce}", None, False, ends)
             if status >= 400:
                 raise _error(self.url, status, answer)
             self._proven = hmac.compare_digest(_proof_in(self.url, answer), proof(token, nonce))
@@ -146,12 +152,14 @@ class ControlClient:
             self._token = read_token(self._token_file)
         return self._token
 
-    def _send(self, method: str, path: str, body: Mapping[str, Any] | None, with_token: bool) -> tuple[int, bytes]:
+    def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, with_token: bool, ends: float
+    ) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json"}
         if with_token:
             headers["Authorization"] = f"Bearer {self._current_token(fresh=False)}"
         data = None if body is None else json.dumps(body, allow_nan=False).encode()
-        connection = _connect(self.url, self.timeout)
+        connection = connect(self.url, ends, os.environ.get("CHAOS_MM_CA_FILE"))
         try:
             connection.request(method, path, data, headers)
             response = connection.getresponse()
@@ -196,27 +204,6 @@ def _release_each(clients: Iterable[ControlClient], name: str, owner: str) -> No
 def _with_query(path: str, **query: Any) -> str:
     given = {name: str(value) for name, value in query.items() if value not in ("", None)}
     return f"{path}?{urlencode(given)}" if given else path
-
-
-def _connect(url: str, timeout: float) -> http.client.HTTPConnection:
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return _UnixConnection(parts.path, timeout)
-    if parts.scheme == "https":
-        context = ssl.create_default_context(cafile=os.environ.get("CHAOS_MM_CA_FILE"))
-        return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout, context=context)
-    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path, self._seconds = path, timeout
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self._seconds)
-        self.sock.connect(self._path)
 
 
 def _proof_in(url: str, answer: bytes) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Dict  # noqa: UP035 - discovery of chaoslib 1.44 shows t
 from chaoslib.exceptions import InvalidActivity
 from chaoslib.types import Configuration, Secrets
 
-from chaos_mm.controls.strict import strict
+from chaos_mm.controls.outcome import ACTION_SECONDS, Unable, fail, outcome
 from chaos_mm.core.blast_radius import Selector
 from chaos_mm.core.errors import InvalidParams
 from chaos_mm.core.fault import Fault, Point
@@ -25,6 +25,7 @@ __all__ = ["FRAME", "Answer", "CheckedSignature", "activity", "inject_signature"
 
 Answer = Dict[str, Any]  # noqa: UP006 - see above
 Check = Callable[[Mapping[str, Any]], object]
+Deadline = Callable[[Mapping[str, Any]], float]
 
 GIVEN_BY_TOOLKIT = ("configuration", "secrets")
 _DAY = 86400.0
@@ -120,8 +121,14 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-def activity(**bounds: Param) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-    """Declare an action or probe: its scalar arguments are checked and converted, its answer made strict JSON."""
+def activity(
+    deadline: Deadline = lambda _: ACTION_SECONDS, unable: Unable = fail, **bounds: Param
+) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+    """Declare an action or probe: its scalar arguments are checked and converted, its answer made strict JSON.
+
+    ``deadline``: from its arguments, seconds after which it has ended; what it waits for on purpose is in them.
+    ``unable``: what an error becomes, from one sentence; ``fail`` for actions.
+    """
 
     def declare(function: Callable[..., Answer]) -> Callable[..., Answer]:
         signature = inspect.signature(function)
@@ -135,8 +142,8 @@ def activity(**bounds: Param) -> Callable[[Callable[..., Answer]], Callable[...,
                 bound = check({k: v for k, v in arguments.items() if k not in GIVEN_BY_TOOLKIT})
             except InvalidParams as error:
                 raise InvalidActivity(str(error)) from None
-            answer: Answer = strict(function(**bound, **given))
-            return answer
+            complete = {**bound, **given}
+            return outcome(function.__name__, lambda: function(**complete), unable, lambda: deadline(complete))
 
         run.__dict__["__signature__"] = CheckedSignature.of(signature, check)
         return run

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chaos_mm.controls.facts import Residue
 from chaos_mm.controls.measuring import no_data
 from chaos_mm.controls.names import ANSWER_SECONDS, POINT_NAMES, control_urls, given, open_client
 from chaos_mm.controls.refusals import check_ready
-from chaos_mm.controls.run import Run, summed
+from chaos_mm.controls.run import HeldLease, Run, summed
 from chaos_mm.core.errors import ChaosMMError, PointUnreachable, UnknownLease
 
-__all__ = ["lease_at_points", "look_everywhere", "ready"]
+__all__ = ["lease_at_points", "look_at", "look_everywhere", "ready", "residue"]
 
 
 def lease_at_points(run: Run | None, name: str) -> dict[str, Any]:
@@ -31,6 +32,15 @@ def lease_at_points(run: Run | None, name: str) -> dict[str, Any]:
     return answer
 
 
+def look_at(run: Run, lease: HeldLease) -> dict[str, Any]:
+    """What the points say of a lease now, or what was known of it last; changes nothing that is known."""
+    try:
+        timeout = ANSWER_SECONDS / len(lease.urls)
+        return summed([open_client(url, run.secrets, timeout).lease(lease.name, run.id) for url in lease.urls])
+    except ChaosMMError:
+        return lease.evidence
+
+
 def look_everywhere(owner: str, configuration: Mapping[str, Any] | None, secrets: Any) -> dict[str, Any]:
     """``value``: live leases at every configured address; "no data" when one set by hand does not answer."""
     living: list[str] = []
@@ -49,6 +59,35 @@ def look_everywhere(owner: str, configuration: Mapping[str, Any] | None, secrets
         living += [f"{one['name']} of {one['owner']} at {url}" for one in leases if one["state"] == "live"]
     answer = {**no_data("; ".join([*silent, *living]), "leases"), "value": float(len(living)), "samples": asked}
     return {**answer, "measured": not silent and asked > 0}
+
+
+def residue(run: Run) -> tuple[Residue, dict[str, Any]]:
+    """What this run left at any point, and the answer that says so.
+
+    A lease whose release nobody heard is gone when each of its points answers and holds none of that name; where one
+    does not answer, nobody can say.
+    """
+    answer = look_everywhere(run.id, run.configuration, run.secrets)
+    unproven = []
+    held = run.held()
+    told = {url: _living(run, url) for url in dict.fromkeys(url for lease in held for url in lease.urls)}
+    for lease in held:
+        silent = [url for url in lease.urls if told[url] is None]
+        if silent:
+            left = f"without keepalives it ends within {lease.keepalive_seconds:g} s"
+            unproven.append(f"{lease.fault} at the {lease.point} {', '.join(silent)}, which does not answer; {left}")
+    # A point that was slow a moment ago was not counted above.
+    live = max(int(answer["value"]), sum(any(one.name in (told[url] or ()) for url in one.urls) for one in held))
+    return Residue(live, tuple(unproven), str(answer["reason"])), answer
+
+
+def _living(run: Run, url: str) -> set[str] | None:
+    """Names of this run's leases that live there; None where it does not say."""
+    try:
+        found = open_client(url, run.secrets, ANSWER_SECONDS).leases(run.id)
+    except ChaosMMError:
+        return None
+    return {str(one.get("name")) for one in found if one.get("state") == "live"}
 
 
 def _addresses(configuration: Mapping[str, Any] | None) -> list[tuple[str, str]]:

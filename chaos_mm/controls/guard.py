@@ -5,12 +5,13 @@ Nothing here writes to a disk: a stalled fsync would let keepalives lapse and en
 
 import importlib
 import logging
+import os
 import threading
 from collections.abc import Callable
 
 from chaos_mm.controls.names import open_client
 from chaos_mm.controls.run import HeldLease, Run
-from chaos_mm.controls.signals import interrupt_main
+from chaos_mm.controls.signals import deaf
 from chaos_mm.core.errors import ChaosMMError, UnknownLease
 
 __all__ = ["Guard", "Renewal", "renew_lease"]
@@ -23,11 +24,15 @@ _NUDGE_SECONDS = 0.3
 class Guard(threading.Thread):
     """Beats twice a second until the run is closed; wakes at once when it is stopped.
 
-    ``nudge`` is called while a stopped run has not begun to unwind.
+    ``nudge`` is called while a stopped run has not begun to unwind. ``runner``: the process that started this one to
+    play it, 0 for a run started by hand; when it is gone nobody waits for this run any more, so it ends.
     """
 
-    def __init__(self, run: Run, nudge: Callable[[], None]) -> None:
+    def __init__(
+        self, run: Run, nudge: Callable[[], None], runner: int = 0, parent: Callable[[], int] = os.getppid
+    ) -> None:
         super().__init__(name=f"chaos-mm-guard-{run.id}", daemon=True)
+        self._runner, self._parent = runner, parent
         # Imported by now, so that this thread never waits for an import that a signal cut short.
         importlib.import_module("chaos_mm.control.client")
         self.watched_run, self._nudge = run, nudge
@@ -35,9 +40,12 @@ class Guard(threading.Thread):
 
     def run(self) -> None:
         """The loop."""
+        deaf()
         run = self.watched_run
         while not run.closed.is_set():
             run.beat = run.clock()
+            if self._runner and self._parent() != self._runner:
+                run.request_stop("interrupted", f"its runner, process {self._runner}, is gone")
             if run.stop.wait(_BEAT_SECONDS):
                 # Again on every beat: a lease asked for while the signal came may have arrived only now.
                 self._release_all()
@@ -69,21 +77,24 @@ class Renewal(threading.Thread):
 
     def run(self) -> None:
         """The loop."""
+        deaf()
         run = self._watched_run
         while not self._done.wait(self._period) and run.watched and not run.stop.is_set():
             try:
                 self._say(self._timeout)
             except UnknownLease:
-                logger.warning(f"chaos_mm: {self._what} has ended before its release")
+                if not run.stop.is_set():  # else the stop released it while we asked
+                    logger.warning(f"chaos_mm: {self._what} has ended before its release")
                 return
             except ChaosMMError as error:
                 logger.warning(f"chaos_mm: keepalive of {self._what}: {error}")
 
 
-def _stop_if_stopped(ended_by: object, name: str) -> None:
+def _stop_if_stopped(run: Run, ended_by: object, name: str) -> None:
     if ended_by == "stop":  # by hand, from elsewhere: whoever did it wants this run to end, not to measure on
-        logger.error(f"chaos_mm: lease {name!r} was ended by 'chaos-mm stop', so this run stops")
-        interrupt_main()
+        why = f"the lease {name!r} was ended by 'chaos-mm stop'"
+        logger.error(f"chaos_mm: {why}, so this run stops")
+        run.request_stop("interrupted", why)
 
 
 def renew_lease(run: Run, lease: HeldLease) -> None:
@@ -95,7 +106,7 @@ def renew_lease(run: Run, lease: HeldLease) -> None:
             try:
                 client.keepalive(lease.name, run.id)
             except UnknownLease:
-                _stop_if_stopped(client.lease(lease.name, run.id).get("ended_by"), lease.name)
+                _stop_if_stopped(run, client.lease(lease.name, run.id).get("ended_by"), lease.name)
                 raise
 
         Renewal(run, lease.keepalive_seconds, lease.given_up, say, f"lease {lease.name!r} at {url}").start()

@@ -10,7 +10,7 @@ from chaos_mm.controls.guard import renew_lease
 from chaos_mm.controls.names import ANSWER_SECONDS, POINT_NAMES, control_urls, open_client, token_of
 from chaos_mm.controls.run import HeldLease, Run, require, summed
 from chaos_mm.controls.strict import strict
-from chaos_mm.core.errors import ChaosMMError, PointUnreachable
+from chaos_mm.core.errors import BadRequest, ChaosMMError, PointUnreachable
 from chaos_mm.core.fault import Fault
 
 __all__ = ["choose_point", "inject"]
@@ -31,7 +31,8 @@ def inject(fault: Fault, arguments: Mapping[str, Any]) -> Answer:
     configuration = arguments.get("configuration") or run.configuration
     try:
         params, frame = bind_injection(fault, given)
-        point, urls = choose_point(fault, frame["point"], configuration)
+        known = run.chosen.get((fault.name, frame["point"]))
+        point, urls = known or choose_point(fault, frame["point"], configuration)
         held = HeldLease(
             frame["lease"] or fault.name, fault.name, fault.target, point, urls, frame["keepalive_seconds"]
         )
@@ -41,14 +42,18 @@ def inject(fault: Fault, arguments: Mapping[str, Any]) -> Answer:
             run, held, _body(run, fault, params, frame), token_of(arguments.get("secrets") or run.secrets), left
         )
     except ChaosMMError as error:
+        run.note(_word(error), f"{what}: {error}")
         raise ActivityFailed(f"{what}: {error}") from None
     held.evidence = summed(leases)
+    _tell(run, held)
     renew_lease(run, held)
     return _answer(held)
 
 
-def choose_point(fault: Fault, point: str, configuration: Mapping[str, Any] | None) -> tuple[str, tuple[str, ...]]:
-    """(point, its control URLs): the named one, else the first of the fault's points that answers.
+def choose_point(
+    fault: Fault, point: str, configuration: Mapping[str, Any] | None, seconds: float = _HEALTH_SECONDS
+) -> tuple[str, tuple[str, ...]]:
+    """(point, its control URLs): the named one, else the first of the fault's points that answers within ``seconds``.
 
     Raises PointUnreachable naming every address that was tried.
     """
@@ -58,16 +63,16 @@ def choose_point(fault: Fault, point: str, configuration: Mapping[str, Any] | No
     tried = []
     for name in names:
         urls = control_urls(name, configuration)
-        silent = [url for url in urls if not _answers(url)]
+        silent = [url for url in urls if not _answers(url, seconds)]
         if urls and not silent:
             return name, urls
         tried.append(f"{name} at {', '.join(silent)}" if urls else f"{name} ({POINT_NAMES[name].key} is not set)")
     raise PointUnreachable(f"no injection point answers: {'; '.join(tried) or 'none is configured'}")
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, seconds: float) -> bool:
     try:
-        open_client(url, None, _HEALTH_SECONDS).health()
+        open_client(url, None, seconds).health()
     except ChaosMMError:
         return False
     return True
@@ -106,6 +111,16 @@ def _ask(run: Run, held: HeldLease, body: dict[str, Any], token: str | None, sec
         elif not isinstance(error, PointUnreachable):
             run.forget(held)  # refused in so many words: nothing to undo
         raise
+
+
+def _word(error: ChaosMMError) -> str:
+    """A value that the point does not take, such as a time to live above its cap, is the file's fault."""
+    return "error" if isinstance(error, BadRequest) else "not_applied"
+
+
+def _tell(run: Run, held: HeldLease) -> None:
+    shown = {key: held.evidence.get(key) for key in ("params", "blast_radius", "ttl_seconds", "seed", "mode")}
+    run.events.write("inject", lease=held.name, fault=held.fault, point=held.point, **shown)
 
 
 def _answer(held: HeldLease) -> Answer:

@@ -33,6 +33,7 @@ TARGET_URL = Name("target_url", "CHAOS_MM_TARGET_URL", "http://127.0.0.1:8600")
 TARGET_MODEL = Name("target_model", "CHAOS_MM_TARGET_MODEL", "chaos-mm-tiny")
 OBJECTIVES_DIR = Name("objectives_dir", "CHAOS_MM_OBJECTIVES", "experiments/objectives")
 LOAD_RATE = Name("load_rate", "CHAOS_MM_LOAD_RATE", "0")
+REPORTS_DIR = Name("reports_dir", "CHAOS_MM_REPORTS", "reports")
 POINT_NAMES: Mapping[str, Name] = {
     "proxy": Name("proxy_control_url", "CHAOS_MM_PROXY_CONTROL_URL", "http://127.0.0.1:8602"),
     "agent": Name("agent_control_url", "CHAOS_MM_AGENT_CONTROL_URL", "http://127.0.0.1:8603"),

@@ -1,41 +1,75 @@
-"""What must hold before an experiment of ours begins; each thing that does not is one sentence.
+"""What must hold before an experiment of ours begins; each thing that does not is one sentence with its word.
 
 ``chaos validate`` cannot judge a value that is a variable, and ``--no-validation`` skips it altogether, so every
 activity of ours is judged again here with its variables substituted.
 """
 
 import difflib
-import importlib
-import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from chaoslib import substitute
-from chaoslib.exceptions import InvalidActivity
 
-from chaos_mm.controls.declared import GIVEN_BY_TOOLKIT, holds_variable
+from chaos_mm.controls.command_line import CommandLine
+from chaos_mm.controls.facts import Reason
 from chaos_mm.controls.injection import choose_point
 from chaos_mm.controls.names import OBJECTIVES_DIR, control_urls, given, open_client, phase_length
+from chaos_mm.controls.objectives import named_objectives
+from chaos_mm.controls.rules import Activity, activities, broken_rules, injected_fault, injections
 from chaos_mm.controls.run import PHASES
-from chaos_mm.core.errors import ChaosMMError, InvalidParams, PointUnreachable, Stopped
+from chaos_mm.controls.values import wrong_values
+from chaos_mm.core.errors import ChaosMMError, InvalidParams, OwnedByAnother, PointUnreachable, Stopped
 
-__all__ = ["ACTIONS", "activities", "injected_fault", "needs_load", "refusals"]
+__all__ = ["check_ready", "needs_load", "refusals", "unready", "wrong_in_file"]
 
-ACTIONS = "chaos_mm.actions"
 _OURS = "chaos_mm."
 _NEED_LOAD = frozenset({"sli", "recovery_seconds", "start_load"})
-_HEALTH_SECONDS = 0.9
+_HEALTH_SECONDS = 3.0  # nothing has begun yet, so a busy point gets its time
+Chosen = dict[tuple[str, str], tuple[str, tuple[str, ...]]]
 
 
 def refusals(
-    experiment: Mapping[str, Any], configuration: Mapping[str, Any], secrets: Mapping[str, Any], load_needed: bool
-) -> list[str]:
-    """Every reason not to begin; values first, since a point is only asked when the file is right."""
+    experiment: Mapping[str, Any],
+    configuration: Mapping[str, Any],
+    secrets: Mapping[str, Any],
+    load_needed: bool,
+    command: CommandLine,
+    chosen: Chosen | None = None,
+) -> list[Reason]:
+    """Every reason not to begin. A point is only asked when the file is right, and of a dry run not at all.
+
+    ``chosen`` is filled with the points that answered.
+    """
+    # Somebody else's experiment under --control-file keeps its own ways: nothing of ours is in it to be undone.
+    strategies = command.refusals() if _ours(experiment) else ()
+    wrong = [*strategies, *wrong_in_file(experiment, configuration, secrets)]
+    if wrong or command.dry:
+        return wrong
+    return unready(experiment, configuration, secrets, load_needed, {} if chosen is None else chosen)
+
+
+def wrong_in_file(
+    experiment: Mapping[str, Any], configuration: Mapping[str, Any], secrets: Mapping[str, Any]
+) -> list[Reason]:
+    """What is wrong with the file and its values, whatever runs: each is an ``error``."""
     ours = _ours(experiment)
-    wrong = [text for one in ours for text in _wrong_values(one, configuration, secrets)]
-    wrong += [*_unknown_objectives(ours, configuration, secrets), *_wrong_lengths(configuration)]
-    unready_load = _unready_load(configuration) if load_needed else ()
-    return wrong or [*_unready_points(ours, configuration, secrets), *unready_load]
+    wrong = [text for one in ours for text in wrong_values(one, configuration, secrets)]
+    wrong += broken_rules(experiment, configuration, secrets)
+    wrong += [*_unknown_objectives(experiment, configuration, secrets), *_wrong_lengths(configuration)]
+    return [Reason("error", text) for text in wrong]
+
+
+def unready(
+    experiment: Mapping[str, Any],
+    configuration: Mapping[str, Any],
+    secrets: Mapping[str, Any],
+    load_needed: bool,
+    chosen: Chosen,
+) -> list[Reason]:
+    """Points that are needed and absent, of another version, stopped, or another's: each is ``not_applied``."""
+    found = [*_unready_points(injections(experiment), configuration, secrets, chosen)]
+    found += _unready_load(configuration) if load_needed else ()
+    return [Reason("not_applied", text) for text in found]
 
 
 def needs_load(experiment: Mapping[str, Any]) -> bool:
@@ -43,60 +77,16 @@ def needs_load(experiment: Mapping[str, Any]) -> bool:
     return any(one["provider"].get("func") in _NEED_LOAD for one in _ours(experiment))
 
 
-def _ours(experiment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _ours(experiment: Mapping[str, Any]) -> list[Activity]:
     return [one for one in activities(experiment) if one["provider"]["module"].startswith(_OURS)]
 
 
-def activities(experiment: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Every Python activity of the file: hypothesis probes and their tolerances, method, rollbacks."""
-    probes = experiment.get("steady-state-hypothesis", {}).get("probes", [])
-    tolerances = [p["tolerance"] for p in probes if isinstance(p.get("tolerance"), Mapping)]
-    for one in [*probes, *tolerances, *experiment.get("method", []), *experiment.get("rollbacks", [])]:
-        provider = one.get("provider", {})
-        if provider.get("type") == "python" and isinstance(provider.get("module"), str):
-            yield one
-
-
-def injected_fault(activity: Mapping[str, Any]) -> str:
-    """The fault that an activity injects, "" for any other activity."""
-    provider = activity.get("provider", {})
-    func = str(provider.get("func", ""))
-    ours = provider.get("module") == ACTIONS and func.startswith("inject_")
-    return func.removeprefix("inject_") if ours else ""
-
-
-def _wrong_values(
-    one: Mapping[str, Any], configuration: Mapping[str, Any], secrets: Mapping[str, Any]
-) -> Iterator[str]:
-    provider = one["provider"]
-    arguments = substitute(dict(provider.get("arguments", {})), configuration, secrets)
-    for name, value in arguments.items():
-        if holds_variable(value):
-            yield f"{one.get('name', provider['func'])}: {name}={value!r}: that variable has no value"
-    function = getattr(importlib.import_module(provider["module"]), provider["func"], None)
-    if function is None:
-        yield f"{provider['module']} has no {provider['func']!r}"
-        return
-    signature = inspect.signature(function)
-    spare = {name: None for name in GIVEN_BY_TOOLKIT if name in signature.parameters}
-    try:
-        signature.bind(**{**arguments, **spare})
-    except (InvalidActivity, TypeError) as error:
-        yield f"{one.get('name', provider['func'])}: {error}"
-
-
 def _unknown_objectives(
-    ours: list[Mapping[str, Any]], configuration: Mapping[str, Any], secrets: Mapping[str, Any]
+    experiment: Mapping[str, Any], configuration: Mapping[str, Any], secrets: Mapping[str, Any]
 ) -> Iterator[str]:
-    named = set()
-    for one in ours:
-        objective = substitute(dict(one["provider"].get("arguments", {})), configuration, secrets).get("objective")
-        if isinstance(objective, str) and objective:
-            named.add(objective)
-    if not named:
-        return
     from chaos_mm.sli import objectives
 
+    named = named_objectives(experiment, configuration, secrets)
     try:
         known = objectives.load(given(OBJECTIVES_DIR, configuration))
     except ChaosMMError as error:
@@ -117,19 +107,20 @@ def _wrong_lengths(configuration: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unready_points(
-    ours: list[Mapping[str, Any]], configuration: Mapping[str, Any], secrets: Mapping[str, Any]
+    ours: list[Activity], configuration: Mapping[str, Any], secrets: Mapping[str, Any], chosen: Chosen
 ) -> Iterator[str]:
     from chaos_mm import faults
 
     asked = set()
     for one in ours:
-        if injected_fault(one):
-            point = substitute(one["provider"].get("arguments", {}), configuration, secrets).get("point", "")
-            asked.add((injected_fault(one), point))
+        point = substitute(one["provider"].get("arguments") or {}, configuration, secrets).get("point", "")
+        asked.add((injected_fault(one), point))
     for name, point in sorted(asked):
         try:
-            for url in choose_point(faults.get(name), point, configuration)[1]:
+            chosen[name, point] = choose_point(faults.get(name), point, configuration, _HEALTH_SECONDS)
+            for url in chosen[name, point][1]:
                 check_ready(url)
+                _check_free(url, secrets)
         except ChaosMMError as error:
             yield f"inject_{name}: {error}"
 
@@ -143,6 +134,20 @@ def check_ready(url: str) -> None:
         raise PointUnreachable(f"{url} runs chaos_mm {health.get('version')}, here is {__version__}: use one version")
     if health.get("stopped"):
         raise Stopped(f"the {health.get('point')} at {url} was stopped by hand; 'chaos-mm stop --clear' lifts it")
+
+
+def _check_free(url: str, secrets: Mapping[str, Any]) -> None:
+    """Raise ChaosMMError when the point serves as many owners as it will: their faults would be residue to this run."""
+    found = open_client(url, secrets, _HEALTH_SECONDS).get("/leases")
+    leases = found.get("leases") if isinstance(found, Mapping) else None
+    live = [one for one in leases if one.get("state") == "live"] if isinstance(leases, list) else []
+    if live and len({one.get("owner") for one in live}) >= int(found.get("max_owners", 1)):
+        one = live[0]
+        why = f" ({one['reason']})" if one.get("reason") else ""
+        left = float(one.get("expires_in_seconds", 0.0))
+        raise OwnedByAnother(
+            f"{url} is held by {one.get('owner')}{why}: lease {one.get('name')!r} has {left:.0f} s left at most"
+        )
 
 
 def _unready_load(configuration: Mapping[str, Any]) -> Iterator[str]:

@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from chaoslib.exceptions import ActivityFailed
 
+from chaos_mm.controls.facts import Reason
 from chaos_mm.controls.names import open_client
 from chaos_mm.controls.stopping import StopFlag
 from chaos_mm.core.canary import new_run_id
-from chaos_mm.core.errors import ChaosMMError
+from chaos_mm.core.errors import ChaosMMError, PointUnreachable
 
 __all__ = ["HEARTBEAT_SECONDS", "HeldLease", "Run", "current", "install", "require", "uninstall"]
 
@@ -25,6 +26,20 @@ logger = logging.getLogger("chaostoolkit")
 HEARTBEAT_SECONDS = 5.0  # older than this, the guard counts as dead and nothing is injected
 GONE = "process"  # the point that answers now knows nothing of the lease: it was replaced, and is clean
 PHASES = ("baseline", "fault", "recovery", "end")
+
+
+class Events(Protocol):
+    """Where a run tells what happens."""
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Never blocks, never raises; from any thread and from a signal handler."""
+
+
+class NoEvents:
+    """Nobody listens: a run without a folder."""
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Nothing."""
 
 
 @dataclass(eq=False)
@@ -46,7 +61,12 @@ class HeldLease:
 
 
 class Run:
-    """One experiment under way. ``beat`` is the guard's last sign of life, on ``clock``."""
+    """One experiment under way. ``beat`` is the guard's last sign of life, on ``clock``.
+
+    ``notes``: what was found true on the way and has a word of the verdict. ``nudged``: the next SIGUSR1 is our own.
+    ``halted_by``: the objective whose guard stopped it. ``chosen``: (point, its URLs) that answered when it was armed,
+    by (fault, the point that the file names or "").
+    """
 
     def __init__(
         self,
@@ -68,6 +88,11 @@ class Run:
         self.closed = threading.Event()
         self.traffic_ended = threading.Event()
         self.traffic_ended.set()
+        self.events: Events = NoEvents()
+        self.notes: list[Reason] = []
+        self.nudged = False
+        self.halted_by = ""
+        self.chosen: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
         self.beat = float("-inf")
         self.leases: dict[str, HeldLease] = {}
         self.phase = ""
@@ -80,6 +105,17 @@ class Run:
         """Whether the guard gave a sign of life lately."""
         return self.clock() - self.beat < HEARTBEAT_SECONDS and not self.closed.is_set()
 
+    def note(self, word: str, reason: str) -> None:
+        """Something that the verdict must say. Takes no lock: a signal handler may call it."""
+        self.notes.append(Reason(word, reason))
+
+    def request_stop(self, word: str, reason: str) -> None:
+        """End the run, from any thread: the guard releases at once and interrupts the engine."""
+        if not self.stop.is_set():
+            self.note(word, reason)
+            self.events.write("stop", reason=reason, word=word)
+        self.stop.set()
+
     def enter(self, phase: str) -> bool:
         """Go on to a later phase; False when the run is there already or beyond."""
         with self._lock:
@@ -87,7 +123,8 @@ class Run:
                 return False
             self.phase, self.phase_since = phase, self.clock()
             self.begun.append(phase)
-            return True
+        self.events.write("phase", phase=phase)
+        return True
 
     def phase_left(self, seconds: float) -> float:
         """Seconds until the phase has lasted ``seconds``."""
@@ -111,27 +148,60 @@ class Run:
             if self.leases.get(lease.name) is lease:
                 del self.leases[lease.name]
 
-    def release(self, lease: HeldLease, timeout: float = 2.0) -> list[str]:
-        """Release at every URL; what went wrong, in words. One failing never stops the others."""
+    def release(self, lease: HeldLease, timeout: float = 2.0, silent: set[str] | None = None) -> list[str]:
+        """Release at every URL; what went wrong, in words. One failing never stops the others.
+
+        ``silent``: URLs that did not answer a moment ago, which are not asked again; what does not answer now is added.
+        """
         lease.given_up.set()
+        silent = set() if silent is None else silent
         troubles, found = [], []
         for url in lease.urls:
+            if url in silent:
+                troubles.append(f"{lease.point} at {url}: it does not answer")
+                continue
             try:
                 found.append(open_client(url, self.secrets, timeout).release(lease.name, self.id)["lease"])
             except ChaosMMError as error:
+                silent |= {url} if isinstance(error, PointUnreachable) else set()
                 troubles.append(f"{lease.point} at {url}: {error}")
-        _note_release(lease, [one for one in found if one], bool(troubles))
+        with self._lock:
+            was_released = lease.released.is_set()
+            _note_release(lease, [one for one in found if one], bool(troubles))
+        if lease.released.is_set() and not was_released:
+            self.events.write("released", lease=lease.name, evidence=lease.evidence)
         return troubles
 
     def release_all(self, timeout: float = 2.0) -> list[str]:
         """Release whatever was ever asked for, what seems released too: an injection may have been slower than its
-        release. Troubles with leases that are not known to be released, in words."""
-        troubles = []
+        release. Troubles with leases that are not known to be released, in words.
+
+        Points are asked side by side, and one that does not answer once: neither many leases nor a point that hangs
+        hold up the others.
+        """
+        groups: dict[tuple[str, ...], list[HeldLease]] = {}
         for lease in list(self.leases.values()):
-            was_released = lease.released.is_set()
-            found = self.release(lease, timeout)
-            troubles += [] if was_released else found
+            lease.given_up.set()
+            groups.setdefault(lease.urls, []).append(lease)
+        troubles: list[str] = []
+        parts = [threading.Thread(target=self._release_group, args=(g, timeout, troubles)) for g in groups.values()]
+        for part in parts[1:]:
+            part.start()
+        if parts:
+            parts[0].run()
+        for part in parts[1:]:
+            part.join()
         return troubles
+
+    def _release_group(self, leases: list[HeldLease], timeout: float, troubles: list[str]) -> None:
+        silent: set[str] = set()
+        for lease in leases:
+            was_released = lease.released.is_set()
+            try:
+                found = self.release(lease, timeout, silent)
+            except Exception as error:  # whatever it is: the next lease must be released all the same
+                found = [f"{lease.name}: {type(error).__name__}: {error}"]
+            troubles += [] if was_released else found
 
 
 def _note_release(lease: HeldLease, known: list[dict[str, Any]], troubled: bool) -> None:
@@ -149,11 +219,12 @@ def _note_release(lease: HeldLease, known: list[dict[str, Any]], troubled: bool)
 
 
 def summed(leases: list[dict[str, Any]]) -> dict[str, Any]:
-    """One lease at several points as one: the first, with the counts added up."""
+    """One lease at several points as one: the first that did not end as it should, with the counts added up."""
     if not leases:
         return {}
     counts = {key: sum(int(lease.get(key, 0)) for lease in leases) for key in ("matched", "applied", "errored")}
-    return {**leases[0], **counts}
+    early = [lease for lease in leases if lease.get("ended_by") not in ("", "release", "limit", None)]
+    return {**(early or leases)[0], **counts}
 
 
 _current: Run | None = None
@@ -188,11 +259,16 @@ def require(what: str) -> Run:
         return run
     why = _why_not(run)
     logger.error(f"{what}: nothing was injected: {why}")
-    if threading.current_thread() is threading.main_thread():
+    if run is not None and not run.stop.is_set():
+        run.note("error", f"{what}: {why}")
+    unwinding = run is not None and run.unwinding.is_set()  # what is raised now takes the other rollbacks away
+    if threading.current_thread() is threading.main_thread() and not unwinding:
         raise SystemExit(20)
+    if unwinding:
+        raise ActivityFailed(f"{what}: nothing was injected: {why}")
     from chaos_mm.controls.signals import interrupt_main
 
-    interrupt_main()
+    interrupt_main(run)
     raise ActivityFailed(f"{what}: nothing was injected: {why}")
 
 

@@ -7,9 +7,14 @@ private to chaoslib; a test asserts that they exist.
 What is raised in a handler may leave a lock behind that the interrupted code had just taken: after a log line cut short
 every other thread would wait for ever at its next one (seen: a run that never ended). Inside logging and imports
 nothing is raised; the guard nudges a moment later instead.
+
+Of two signals in one millisecond the kernel may hand both to another thread, and the main one sleeps on: its handler
+runs when it wakes by itself (seen: two signals in a wait of 20 s, in most of the trials). So a thread hears of every
+signal as well, sets the stop flag, and the guard releases and nudges.
 """
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -19,7 +24,7 @@ from typing import Any
 
 from chaos_mm.controls.run import Run
 
-__all__ = ["BETWEEN", "Signals", "interrupt_main", "place"]
+__all__ = ["BETWEEN", "Signals", "deaf", "interrupt_main", "place"]
 
 logger = logging.getLogger("chaostoolkit")
 BETWEEN = frozenset({"run_gate_hypothesis", "run_method", "run_deviation_validation_hypothesis", "begin"})
@@ -52,13 +57,19 @@ def place(frame: FrameType | None) -> str:
     return "between" if names & BETWEEN else "outside"
 
 
+def deaf() -> None:
+    """For a thread of ours: what is sent to the process goes to the main thread, and wakes it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+
+
 class Signals:
     """The handlers of one run; signals that the process was started to ignore (nohup) stay ignored."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._before: dict[int, Any] = {}
-        self._nudging = False
+        self._ears: tuple[int, int] | None = None  # where the interpreter writes a signal's number, and what was before
+        self._heard: list[int] = []
         self.received: list[int] = []
 
     def install(self) -> None:
@@ -69,41 +80,84 @@ class Signals:
         for number in _HANDLED:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self.on_signal)
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        self._ears = write, signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        threading.Thread(target=self._listen, args=(read,), name="chaos-mm-signals", daemon=True).start()
 
-    def restore(self) -> None:
-        """Put back what was there."""
+    def restore(self, leaving: bool = False) -> None:
+        """Put back what was there. ``leaving``: the command is over but for its journal and its exit status: a signal
+        could only take that status away, so from here on none but SIGKILL does anything."""
+        if self._before and leaving and threading.current_thread() is threading.main_thread():
+            # The toolkit puts back its own handlers in a moment; a mask it leaves alone.
+            signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
+        if self._ears is not None and threading.current_thread() is threading.main_thread():
+            (write, before), self._ears = self._ears, None
+            found = signal.set_wakeup_fd(before)
+            if found != write:
+                signal.set_wakeup_fd(found)  # somebody else's by now
+            os.close(write)
         while self._before and threading.current_thread() is threading.main_thread():
             number, handler = self._before.popitem()
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Wake the guard, then leave if the engine can bear it here. Takes no lock."""
-        nudged, self._nudging = self._nudging and number == signal.SIGUSR1, False
+        run, where = self._run, place(frame)
+        nudged = run.nudged and number == signal.SIGUSR1
+        if nudged:
+            run.nudged = False
         first = not self.received
         if not nudged:
-            self.received.append(number)
-        self._run.stop.set()
-        where = place(frame)
+            self._note(number, where)
+        run.stop.set()
         if where == "activity" or (where == "between" and (first or nudged)):
             raise SystemExit(self.exit_code)
+
+    def ignore(self) -> None:
+        """The command leaves with the verdict's status, whatever is sent meanwhile; the toolkit put its own handlers
+        back before."""
+        for number in _HANDLED if threading.current_thread() is threading.main_thread() else ():
+            signal.signal(number, signal.SIG_IGN)
+
+    def _listen(self, read: int) -> None:
+        deaf()
+        with open(read, "rb", buffering=0) as numbers:
+            while found := numbers.read(64):
+                heard = [number for number in found if number in self._before]
+                self._heard += heard
+                if heard:
+                    self._run.stop.set()
+
+    def _note(self, number: int, where: str) -> None:
+        name = signal.Signals(number).name
+        self.received.append(number)
+        self._run.note("interrupted", f"received {name}")
+        self._run.events.write("signal", name=name, place=where)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the signals that others sent, in order: SIGTERM and so on."""
+        return [signal.Signals(number).name for number in self.received]
 
     @property
     def exit_code(self) -> int:
         """What the engine understands: 20 is "stop, with rollbacks", 30 "stop without"."""
-        return 30 if self.received[:1] == [signal.SIGUSR2] else 20
+        return 30 if [*self.received, *self._heard][:1] == [signal.SIGUSR2] else 20
 
     def nudge(self) -> None:
         """From the guard, while the run is to stop and its rollbacks have not begun: the first signal may have come
         where nothing could be raised, or the engine may be asleep in a pause or wait for a background activity."""
         main = threading.main_thread().ident
         if self._before and main is not None and not self._run.unwinding.is_set():
-            self._nudging = True
+            self._run.nudged = True
             signal.pthread_kill(main, signal.SIGUSR1)
 
 
-def interrupt_main() -> None:
+def interrupt_main(run: Run | None = None) -> None:
     """From another thread: stop the experiment as the toolkit's ``exit_gracefully`` does, with rollbacks.
 
+    For what nobody watches: no run, or one whose guard is dead. A watched run is stopped by ``Run.request_stop``.
     The toolkit's own handler raises wherever the main thread is, so the signal is sent while it is at no place where
     that would leave a lock behind; the interpreter is kept to this thread from the look to the signal.
     """
@@ -115,6 +169,8 @@ def interrupt_main() -> None:
             time.sleep(_TRY_SECONDS)  # lets the others run
             if place(sys._current_frames().get(main)) != "locked":
                 break
+        if run is not None:
+            run.nudged = True
         signal.pthread_kill(main, signal.SIGUSR1)
     finally:
         sys.setswitchinterval(interval)

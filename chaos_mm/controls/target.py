@@ -6,9 +6,11 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
-__all__ = ["complete", "models", "started_at"]
+from chaos_mm.control.deadline import ends_at
+from chaos_mm.control.timed import connect, without_credentials
+
+__all__ = ["answers", "complete", "models", "started_at"]
 
 API_KEY_VARIABLE = "CHAOS_MM_TARGET_API_KEY"
 _MAX_ANSWER_BYTES = 1 << 20
@@ -22,6 +24,14 @@ def models(url: str, timeout: float, secrets: Mapping[str, Any] | None = None) -
         return []
     found = answer.get("data") if status == 200 else None
     return [str(m["id"]) for m in found if isinstance(m, dict) and "id" in m] if isinstance(found, list) else []
+
+
+def answers(url: str, timeout: float) -> bool:
+    """Whether a service answers there at all, whatever it says short of a server error."""
+    try:
+        return _fetch(url, "GET", "/v1/models", None, {}, timeout)[0] < 500
+    except (OSError, http.client.HTTPException, ValueError):
+        return False
 
 
 def started_at(url: str, timeout: float) -> float | None:
@@ -47,11 +57,11 @@ def complete(url: str, model: str, prompt: str, timeout: float, secrets: Mapping
     }
     status, answer = _exchange(url, "POST", "/v1/chat/completions", body, timeout, secrets)
     if status != 200:
-        raise OSError(f"{url} answers {status}")
+        raise OSError(f"{without_credentials(url)} answers {status}")
     try:
         text = answer["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):
-        raise OSError(f"{url} answers 200 without a completion") from None
+        raise OSError(f"{without_credentials(url)} answers 200 without a completion") from None
     return text if isinstance(text, str) else ""
 
 
@@ -64,16 +74,15 @@ def _exchange(
         status, text = _fetch(url, method, path, data, headers, timeout)
         answer = json.loads(text)
     except (http.client.HTTPException, ValueError) as error:
-        raise OSError(f"{url} does not answer as an OpenAI-compatible API: {type(error).__name__}") from None
+        at = without_credentials(url)
+        raise OSError(f"{at} does not answer as an OpenAI-compatible API: {type(error).__name__}") from None
     return status, answer if isinstance(answer, dict) else {}
 
 
 def _fetch(
     url: str, method: str, path: str, data: bytes | None, headers: Mapping[str, str], timeout: float
 ) -> tuple[int, bytes]:
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=timeout)
+    connection = connect(url, ends_at(timeout))
     try:
         connection.request(method, path, data, dict(headers))
         response = connection.getresponse()

@@ -5,6 +5,7 @@ from typing import Any
 
 from chaos_mm.controls.guard import Renewal
 from chaos_mm.controls.measuring import Load
+from chaos_mm.controls.names import ANSWER_SECONDS
 from chaos_mm.controls.run import Run
 
 __all__ = ["TTL_SECONDS", "start", "stop"]
@@ -12,6 +13,7 @@ __all__ = ["TTL_SECONDS", "start", "stop"]
 TTL_SECONDS = 3600.0
 _KEEPALIVE_SECONDS = 10.0
 _FIRST_SECONDS = 0.9
+_renewing = threading.Lock()
 
 
 def start(run: Run, rate: float, mix: str = "", ttl_seconds: float = TTL_SECONDS) -> dict[str, Any]:
@@ -23,8 +25,14 @@ def start(run: Run, rate: float, mix: str = "", ttl_seconds: float = TTL_SECONDS
 
     answer = say(_FIRST_SECONDS)
     run.traffic_ended.set()  # the renewal of traffic that ran before, if any
-    run.traffic_ended = threading.Event()
-    Renewal(run, _KEEPALIVE_SECONDS, run.traffic_ended, say, "the traffic of this run").start()
+    run.traffic_ended = ended = threading.Event()
+
+    def renew(timeout: float) -> None:
+        with _renewing:
+            if not ended.is_set():
+                say(timeout)
+
+    Renewal(run, _KEEPALIVE_SECONDS, ended, renew, "the traffic of this run").start()
     return {**answer, "owner": run.id, "rate": rate}
 
 
@@ -33,5 +41,11 @@ def stop(run: Run) -> dict[str, Any]:
     if run.traffic_ended.is_set():
         return {"stopped": False, "reason": "this run sends no traffic"}
     run.traffic_ended.set()
-    Load(run.configuration, run.secrets).stop(run.id)
+    # A renewal that is under way would start again what is stopped here.
+    waited = _renewing.acquire(timeout=ANSWER_SECONDS / 2)
+    try:
+        Load(run.configuration, run.secrets).stop(run.id)
+    finally:
+        if waited:
+            _renewing.release()
     return {"stopped": True}

@@ -96,6 +96,10 @@ class Plan:
         now = self._book.clock()
         return any(parts and not lease.live_at(now) for lease, parts in self._changed.items())
 
+    def changes(self) -> list[tuple[Lease, Mapping[Part, Mapping[str, float]]]]:
+        """Each lease that has changed some part, with what each of its changes came to."""
+        return [(lease, parts) for lease, parts in self._changed.items() if parts]
+
     def apply(self, target: Target, value: Any, part: str) -> Any:
         """Run the planned faults of that target in lease order; the very object back means unchanged."""
         for lease in self._leases:

@@ -6,5 +6,5 @@ child       one of those others: started tethered, ready when it says so
 tether      makes a process die with its supervisor
 ports       which ports, and whether they are free
 state       demo.json, where the parts above meet
-experiments the three runs of a bare ``chaos-mm demo`` and their table
+experiments the runs of a bare ``chaos-mm demo`` and their table
 """

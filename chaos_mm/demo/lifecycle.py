@@ -115,7 +115,8 @@ def _settled(say: Callable[[str], None]) -> DemoState | None:
 def _already(found: DemoState, base_port: int, say: Callable[[str], None]) -> Demo:
     if found.base_port != base_port:
         raise DemoError(
-            f"the demo is up at ports from {found.base_port}; use that one, or end it first: chaos-mm demo down"
+            f"the demo is up at ports from {found.base_port}; use that one, with "
+            f'eval "$(chaos-mm demo up --base-port {found.base_port})", or end it first: chaos-mm demo down'
         )
     say(f"The demo is up already (supervisor {found.pid}).")
     return Demo(found, mine=False)

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -23,6 +24,8 @@ from chaos_mm.load.routes import LoadRoutes
 from chaos_mm.load.store import Store
 from chaos_mm.load.traffic import TrafficBook
 from chaos_mm.load.view import View
+
+_LOOK_SECONDS = 2.0
 
 
 @click.command("load")
@@ -57,7 +60,7 @@ class LoadProcess:
         """Serve until SIGTERM or SIGINT."""
         view = View(self._store, self._marks, self._values["objectives_dir"])
         parts = (self._session, self._store, self._marks, self._traffic, view, self._counters)
-        own = LoadRoutes(*parts)
+        own = LoadRoutes(*parts, model=self._values["model"])
         point = start_control(
             self._control,
             Point.LOAD,
@@ -90,6 +93,7 @@ class LoadProcess:
             )
             announce("load", self._values["url"], point.server.url)
             try:
+                await _look_at_proxy(self._values["url"])
                 await generator.run()
             except asyncio.CancelledError:
                 task.uncancel()  # the signal did this: an orderly end, not an error
@@ -103,3 +107,19 @@ class LoadProcess:
         values = self._values
         limits = {"timeout_seconds": values["timeout"], "max_in_flight": values["max_in_flight"]}
         return Sending(self._session, canary_key(token), self._service(), values["seed"], **limits)
+
+
+async def _look_at_proxy(url: str) -> None:
+    """Say so where nobody listens: each request would be a miss, and nothing else would tell why."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        async with asyncio.timeout(_LOOK_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+        writer.close()
+    except OSError as error:  # a timeout is one, too
+        why = error.strerror or "no answer"
+        at = f"{parts.hostname}:{port}"
+        click.echo(
+            f"chaos-mm load: nobody answers at {at} ({why}); every request is a miss until somebody does", err=True
+        )

@@ -4,6 +4,7 @@ PUT    /marks/{run}/{phase}                    from now on: baseline, fault, rec
 GET    /records?run=&phase=&since=&limit=      NDJSON, streamed
 GET    /slis[/{name}]?run=&phase=&window_seconds=&threshold_seconds=&audience=&modality=&kind=
        recovery_seconds under its own name only; requests without an answer: see ``view``
+GET    /worst/{name}?run=&phase=&window_seconds=&min_samples=&worse=low|high&<filters as above>   see ``worst``
 PUT    /traffic/{owner}    DELETE /traffic/{owner}    GET /status
 """
 
@@ -19,6 +20,7 @@ from chaos_mm.load.marks import Marks
 from chaos_mm.load.store import Store
 from chaos_mm.load.traffic import TrafficBook
 from chaos_mm.load.view import Question, View, read_number
+from chaos_mm.load.worst import Worst, WorstQuestion
 from chaos_mm.sli.records import PHASES, Record
 
 _BATCH = 64
@@ -37,9 +39,12 @@ class LoadRoutes:
         view: View,
         counters: Counters,
         clock: Callable[[], float] = time.monotonic,
+        model: str = "",
     ) -> None:
+        self._model = model
         self._session, self._store, self._marks, self._traffic = session, store, marks, traffic
         self._view, self._counters, self._clock = view, counters, clock
+        self._windows = Worst(view, clock)
 
     def routes(self) -> Sequence[Route]:
         """For ``start_control``."""
@@ -48,6 +53,7 @@ class LoadRoutes:
             Route("GET", "/records", self._records),
             Route("GET", "/slis", self._slis),
             Route("GET", "/slis/{name}", self._sli),
+            Route("GET", "/worst/{name}", self._worst),
             Route("PUT", "/traffic/{owner}", self._put_traffic),
             Route("DELETE", "/traffic/{owner}", self._delete_traffic),
             Route("GET", "/status", self._status),
@@ -72,6 +78,9 @@ class LoadRoutes:
     def _sli(self, request: Request, name: str) -> Response:
         answer = self._view.sli(name, Question.read(request.query), request.query.get("objectives", ""))
         return Response.json(answer.to_json())
+
+    def _worst(self, request: Request, name: str) -> Response:
+        return Response.json(self._windows.find(name, WorstQuestion.read(request.query)))
 
     def _put_traffic(self, request: Request, owner: str) -> Response:
         return Response.json(self._traffic.put(owner, request.json()).to_json(self._clock()))
@@ -99,6 +108,7 @@ class LoadRoutes:
             "records_dropped": self._store.dropped,
             "records_unwritten": self._store.unwritten,
             "session": self._session,
+            "model": self._model,
             "current_run": run,
             "current_phase": phase,
             "traffic": self._traffic.shown(),

@@ -15,7 +15,8 @@ _OBJECT_BYTES = 900  # a record with its numbers and short texts, measured; the 
 
 
 class Store:
-    """Thread-safe ring, in the order in which requests ended. What falls out is counted in ``dropped``.
+    """Thread-safe ring, in the order in which requests ended. What falls out is counted in ``dropped``; of what was due
+    until ``forgotten_until`` some are no longer known.
 
     It also knows which requests are open: ``expect`` one before it is due, say when it is ``sent``, ``add`` its record.
     """
@@ -23,10 +24,11 @@ class Store:
     def __init__(self, max_records: int = 100_000, max_bytes: int = 128 << 20, file: Path | None = None) -> None:
         self._max_records, self._max_bytes = max_records, max_bytes
         self._lock = threading.Lock()
-        self._kept: deque[tuple[Record, int]] = deque()
+        self._kept: deque[tuple[Record, int, float]] = deque()  # with bytes, and the latest end so far
         self._bytes = 0
         self._expected: dict[str, Record] = {}
         self.dropped = 0
+        self.forgotten_until = -math.inf
         self.unwritten = 0
         self._file: IO[bytes] | None = None if file is None else file.open("ab", buffering=0)
 
@@ -72,20 +74,28 @@ class Store:
         size = _OBJECT_BYTES + len(record.question) + len(record.answer) + len(record.expected)
         with self._lock:
             self._expected.pop(record.id, None)
-            self._kept.append((record, size))
+            latest = max(record.ended_at, self._kept[-1][2]) if self._kept else record.ended_at
+            self._kept.append((record, size, latest))
             self._bytes += size
             while len(self._kept) > self._max_records or (self._bytes > self._max_bytes and len(self._kept) > 1):
-                self._bytes -= self._kept.popleft()[1]
-                self.dropped += 1
+                self._drop()
         self._write(record)
+
+    def _drop(self) -> None:
+        record, size, _ = self._kept.popleft()
+        self._bytes -= size
+        self.dropped += 1
+        self.forgotten_until = max(self.forgotten_until, record.scheduled_at)
 
     def since(self, at: float = float("-inf")) -> list[Record]:
         """Records due at or after a moment, in the order in which they ended."""
         found: list[Record] = []
         with self._lock:
-            for record, _ in reversed(self._kept):
-                if record.ended_at < at:
-                    break  # nothing ends before it is due, so all further back were due before ``at``
+            for record, _, latest in reversed(self._kept):
+                # Nothing ends before it is due, so all further back were due before ``at``. Its own end says less: an
+                # answer may be whole long before its connection is closed and its record comes.
+                if latest < at:
+                    break
                 if record.scheduled_at >= at:
                     found.append(record)
         return found[::-1]

@@ -1,15 +1,16 @@
 """Which records a question over HTTP is about, and the SLIs over them.
 
-A request that has no answer yet is not judged at once, and not left out for ever either. For up to ``patience`` (2 s,
-or the limit of the SLI where that is longer) it holds the window back; from then on it is a miss so far, so that a
-service that went silent shows within that time and not only at the timeout. Percentiles have no value for such a
-request and say "no data". Either way the reason says how many requests are open and for how long.
+A request that has no answer yet is not judged at once, and not left out for ever either. For up to ``patience`` it
+holds the window back: 2 s, or the limit of the SLI, or half as long again as the slowest good answer of the last minute
+took, whichever is longest. From then on it is a miss so far, so that a service that went silent shows within that time
+and not only at the timeout, while one whose answers always take five seconds is not taken for broken. Percentiles have
+no value for such a request and say "no data". Either way the reason says how many requests are open and for how long.
 """
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chaos_mm.core.errors import BadRequest, ChaosMMError
@@ -25,6 +26,7 @@ from chaos_mm.sli.recovery import recovery_seconds
 
 DEFAULT_WINDOW_SECONDS = 60.0
 PATIENCE_SECONDS = 2.0
+_RECENT_SECONDS, _SLACK = 60.0, 1.5
 RECOVERY = "recovery_seconds"
 _QUERY = ("run", "phase", "window_seconds", "threshold_seconds", *FILTERS)
 
@@ -67,13 +69,18 @@ class Question:
 class Seen:
     """The decided records of a question, overdue requests among them, and the time they stand for.
 
-    ``open`` are all requests of the phase without an answer, with their ages in seconds.
+    ``open`` are all requests of the phase without an answer, with their ages in seconds. ``spans`` are the (start, end)
+    of the phase as far as it is decided. ``known_from``: of what was due until then some records are no
+    longer kept. ``unusual``: from which age on, in seconds, an open request is worth a word.
     """
 
     records: list[Record]
     seconds: float
     phase_seconds: float
     open: list[tuple[Record, float]]
+    spans: list[tuple[float, float]] = field(default_factory=list)
+    known_from: float = -math.inf
+    unusual: float = PATIENCE_SECONDS
 
 
 class View:
@@ -88,8 +95,8 @@ class View:
     def slis(self, question: Question) -> dict[str, Any]:
         """Every SLI but recovery_seconds, how long the phase has lasted, and how many of its requests are open."""
         now = self._clock()
-        patience = {name: _patience(name, question.threshold_seconds) for name in INDICATORS}
-        seen = {seconds: self._seen(question, now, seconds) for seconds in {*patience.values()}}
+        patience = {name: patience_of(name, question.threshold_seconds) for name in INDICATORS}
+        seen = {seconds: self.seen(question, now, seconds) for seconds in {*patience.values()}}
         found = {name: self._measure(name, question, seen[patience[name]]).to_json() for name in INDICATORS}
         return {
             "slis": found,
@@ -105,8 +112,8 @@ class View:
             return self._recovery(question, names)
         if name not in INDICATORS:
             raise BadRequest(f"SLI is {name[:40]!r}; allowed: {', '.join((*INDICATORS, RECOVERY))}")
-        patience = _patience(name, question.threshold_seconds)
-        return self._measure(name, question, self._seen(question, self._clock(), patience))
+        patience = patience_of(name, question.threshold_seconds)
+        return self._measure(name, question, self.seen(question, self._clock(), patience))
 
     def records(self, run: str, phase: str, since: float, limit: int) -> Iterator[Record]:
         """Records of a run (and phase), with that run's phases written in; without a run, as they were kept."""
@@ -120,7 +127,7 @@ class View:
 
     def _measure(self, name: str, question: Question, seen: Seen) -> Measurement:
         wanted = own_selection(name, question.selection)
-        ages = [age for record, age in seen.open if age > PATIENCE_SECONDS and wanted.meets(record)]
+        ages = [age for record, age in seen.open if age > seen.unusual and wanted.meets(record)]
         unit, note = INDICATORS[name].unit, _note(ages)
         if ages and unit == "s":
             return no_data(f"a percentile is not known yet: {note}", unit, len(seen.records), seen.seconds)
@@ -141,11 +148,13 @@ class View:
         spans = [span for span in self._marks.spans(question.run) if span.phase in wanted]
         return [(span.start, now if span.end is None else span.end) for span in spans]
 
-    def _seen(self, question: Question, now: float, patience: float) -> Seen:
-        """What is decided of the phase; its last ``window_seconds`` when given."""
+    def seen(self, question: Question, now: float, patience: float) -> Seen:
+        """What is decided of the phase; its last ``window_seconds`` when given. ``patience`` is the least."""
         spans = self._spans(question, now)
         if not spans:
             return Seen([], 0.0, 0.0, [])
+        unusual = self._patient(now)
+        patience = max(patience, unusual)
         window = question.window_seconds or (0.0 if question.run else DEFAULT_WINDOW_SECONDS)
         settled = min(self._store.settled_until(now, patience), spans[-1][1])
         first = settled - window if window else spans[0][0]
@@ -154,7 +163,15 @@ class View:
         records = [record for record in self._with_overdue(first, waiting, now, patience) if _in(record, cut)]
         lasted = sum(end - start for start, end in spans) if question.run else 0.0
         aged = [(record, now - record.scheduled_at) for record in waiting if _in(record, spans)]
-        return Seen(records, sum(max(0.0, end - start) for start, end in cut), lasted, aged)
+        decided = [(start, end) for start, end in cut if start < end]
+        seconds = sum(end - start for start, end in decided)
+        return Seen(records, seconds, lasted, aged, decided, self._store.forgotten_until, unusual)
+
+    def _patient(self, now: float) -> float:
+        """How long to wait for a service that answers as slowly as this one does when all is well."""
+        recent = self._store.since(now - _RECENT_SECONDS)
+        slowest = max((record.ended_at - record.scheduled_at for record in recent if record.ok), default=0.0)
+        return max(PATIENCE_SECONDS, _SLACK * slowest)
 
     def _with_overdue(self, first: float, waiting: Sequence[Record], now: float, patience: float) -> list[Record]:
         """Records due from ``first`` on, and of the waiting requests those that are overdue."""
@@ -183,15 +200,15 @@ class View:
     def _recovered(self, chosen: Sequence[Objective], recovery: Span) -> Measurement:
         now = self._clock()
         limits = [(one.sli, one.filters.get("threshold_seconds")) for one in chosen if one.sli in INDICATORS]
-        waits = [_patience(sli, None if limit is None else float(limit)) for sli, limit in limits]
-        patience = max(waits, default=PATIENCE_SECONDS)
+        waits = [patience_of(sli, None if limit is None else float(limit)) for sli, limit in limits]
+        patience = max([self._patient(now), *waits])
         until = min(recovery.end or math.inf, self._store.settled_until(now, patience))
         waiting = self._store.open(now)
         records = self._with_overdue(recovery.start, waiting, now, patience)
         return recovery_seconds(records, chosen, released_at=recovery.start, until=until)
 
 
-def _patience(name: str, threshold_seconds: float | None) -> float:
+def patience_of(name: str, threshold_seconds: float | None) -> float:
     """How long a request may be open until it is a miss so far: at least as long as the limit that makes it good."""
     indicator = INDICATORS[name]
     if not indicator.timed or indicator.unit == "s":

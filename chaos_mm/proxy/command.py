@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
+from chaos_mm.control.messages import Route
 from chaos_mm.control.point import PointSettings, announce, control_options, start_control
 from chaos_mm.core.canary import canary_key
 from chaos_mm.core.errors import ChaosMMError
@@ -29,11 +30,14 @@ from chaos_mm.proxy.media.pixels import keep_blocks
 from chaos_mm.proxy.metrics import Metrics
 from chaos_mm.proxy.policy import Limits, OnUndecodable
 from chaos_mm.proxy.rewrite import Rewriter
+from chaos_mm.proxy.sample_route import samples_route
+from chaos_mm.proxy.samples import Samples
 from chaos_mm.proxy.server import ProxyServer, upstream_at
 
 logger = logging.getLogger("chaos_mm.proxy")
 TARGETS: Final = frozenset({Target.IMAGE, Target.AUDIO, Target.TEXT})
 _GRACE_SECONDS: Final = 2.0
+_EXPIRE_EVERY_SECONDS: Final = 60.0
 _MIB: Final = 1024**2
 
 
@@ -97,19 +101,38 @@ async def run(settings: ProxySettings, control: PointSettings, stop: asyncio.Eve
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     to = upstream_at(settings.upstream, preserve_host=settings.preserve_host, connect_seconds=settings.connect_seconds)
     metrics = Metrics()
-    point = start_control(control, Point.PROXY, catalogue(), TARGETS, metrics=metrics.text)
+    samples, routes = sampling(settings.limits, metrics)
+    point = start_control(control, Point.PROXY, catalogue(), TARGETS, routes=routes, metrics=metrics.text)
+    expiring = asyncio.create_task(_expire(samples))
     workers = settings.workers or os.cpu_count() or 1
     pool = ThreadPoolExecutor(workers, thread_name_prefix="chaos-mm-media")
     try:
         await asyncio.get_running_loop().run_in_executor(pool, warm_up, point.book.catalogue)
-        server = proxy_server(settings, to, point.injector, point.token, metrics, pool)
+        server = proxy_server(settings, to, point.injector, point.token, metrics, pool, samples)
         await server.start(settings.host, settings.port)
         announce("proxy", server.url, point.server.url)
         await ending.wait()
         await server.stop(_GRACE_SECONDS)
     finally:
+        expiring.cancel()
         pool.shutdown(wait=False, cancel_futures=True)
         point.close()
+
+
+async def _expire(samples: Samples) -> None:
+    while True:
+        await asyncio.sleep(_EXPIRE_EVERY_SECONDS)
+        samples.expire()
+
+
+def sampling(limits: Limits, metrics: Metrics) -> tuple[Samples, tuple[Route, ...]]:
+    """Where canaries' samples are kept, and the control API's route to them."""
+
+    def count(outcome: str) -> None:
+        metrics.samples.labels(outcome).inc()
+
+    samples = Samples(count)
+    return samples, (samples_route(samples, limits, count),)
 
 
 def warm_up(faults: Mapping[str, Fault]) -> None:
@@ -128,7 +151,13 @@ def warm_up(faults: Mapping[str, Fault]) -> None:
 
 
 def proxy_server(
-    settings: ProxySettings, to: Upstream, injector: Injector, token: str, metrics: Metrics, pool: ThreadPoolExecutor
+    settings: ProxySettings,
+    to: Upstream,
+    injector: Injector,
+    token: str,
+    metrics: Metrics,
+    pool: ThreadPoolExecutor,
+    samples: Samples,
 ) -> ProxyServer:
     """The data side, not yet listening; the token is what canaries are known by."""
     keep_blocks()
@@ -138,6 +167,7 @@ def proxy_server(
         settings.limits,
         settings.on_undecodable,
         lambda reason: metrics.undecodable.labels(reason).inc(),
+        samples,
         settings.measure_every,
     )
     budget = Budget(settings.limits.max_held_bytes)

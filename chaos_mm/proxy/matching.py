@@ -43,6 +43,7 @@ class Outgoing:
     plan: Plan | None = None
     ready_at: float = field(default_factory=perf_counter)
     release: Callable[[], None] = lambda: None
+    committed: Callable[[], None] = lambda: None
 
     def take_back(self) -> None:
         """Called at the last moment: when a lease that changed the request has ended, the original goes out."""
@@ -57,6 +58,7 @@ class Outgoing:
         if plan is not None and sent:
             plan.commit()
             self.applied = self.original is not None
+            self.committed()
         elif plan is not None:
             plan.discard("it did not reach the upstream")
         self.release()
@@ -104,7 +106,7 @@ class Matcher:
         except BaseException:
             held.release()
             raise
-        out.plan, out.ready = made.plan, held.raw
+        out.plan, out.ready, out.committed = made.plan, held.raw, made.committed
         if made.changed:
             out.original = (out.head, out.ready)
             out.ready = [made.body]

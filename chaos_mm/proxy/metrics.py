@@ -34,6 +34,9 @@ class Metrics:
         self.matched = self._counter("matched", "Requests that were read because a live lease might select them.")
         self.applied = self._counter("applied", "Requests that went upstream changed.")
         self.undecodable = self._counter("undecodable", "Bodies or parts that could not be perturbed.", "reason")
+        self.samples = self._counter(
+            "samples", "Canaries seen before and after, by what became of the pair.", "outcome"
+        )
         self.upstream_errors = self._counter("upstream_errors", "How the upstream failed.", "kind")
         self.added = Histogram(
             "chaos_mm_proxy_added_seconds",
@@ -47,6 +50,8 @@ class Metrics:
         self.held_bytes = self._gauge("held_bytes", "Bytes of bodies held for decoding.")
         for reason in REASONS:
             self.undecodable.labels(reason)  # a series that starts at zero can be rated from its first count
+        for outcome in ("kept", "no_room", "undrawable"):
+            self.samples.labels(outcome)
 
     def text(self) -> str:
         """Prometheus text format."""

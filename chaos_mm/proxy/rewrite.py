@@ -16,23 +16,28 @@ from chaos_mm.core.fault import Target
 from chaos_mm.core.injector import Injector, Plan
 from chaos_mm.proxy.bodies import Document, Form, Part
 from chaos_mm.proxy.data_uri import read_payload
-from chaos_mm.proxy.json_spans import Span, splice
+from chaos_mm.proxy.json_spans import splice
 from chaos_mm.proxy.media.audio import open_audio
 from chaos_mm.proxy.media.image import open_image
 from chaos_mm.proxy.media.medium import Clip, Picture
 from chaos_mm.proxy.openai import ENDPOINTS
 from chaos_mm.proxy.policy import Limits, OnUndecodable, Refused, Undecodable, whereabouts
+from chaos_mm.proxy.samples import Samples
 
 logger = logging.getLogger("chaos_mm.proxy")
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The body to send, whether it is another, and the plan to settle: commit once sent, discard when it was not."""
+    """The body to send, whether it is another, and the plan to settle: commit once sent, discard when it was not.
+
+    `committed` is to be called after a commit, from any thread.
+    """
 
     body: bytes
     plan: Plan | None
     changed: bool = False
+    committed: Callable[[], None] = lambda: None
 
 
 class Rewriter:
@@ -47,9 +52,11 @@ class Rewriter:
         limits: Limits,
         on_undecodable: OnUndecodable,
         count: Callable[[str], object],
+        samples: Samples,
         measure_every: int = 1,
     ) -> None:
         self._injector, self._limits, self._on_undecodable, self._count = injector, limits, on_undecodable, count
+        self._samples = samples
         self._measure_every, self._turn = measure_every, itertools.count()
 
     def rewrite(self, body: bytes, info: RequestInfo) -> Rewritten:
@@ -71,7 +78,7 @@ class Rewriter:
 
     def _carried_out(self, body: bytes, document: Document, plan: Plan) -> Rewritten:
         measured = plan.info.canary or next(self._turn) % self._measure_every == 0
-        edits: list[tuple[Span, bytes]] = []
+        edits: list[tuple[Part, bytes]] = []
         failed = ""
         for part in document.parts:
             if part.target not in plan.targets:
@@ -84,11 +91,14 @@ class Rewriter:
                 self._failed(failed, part)
                 continue
             if new is not None:
-                edits.append((part.span, new))
+                edits.append((part, new))
         if failed and not edits:
             plan.discard(failed)
             return Rewritten(body, None)
-        return Rewritten(splice(body, edits), plan, changed=True) if edits else Rewritten(body, plan)
+        if not edits:
+            return Rewritten(body, plan)
+        made = splice(body, ((part.span, new) for part, new in edits))
+        return Rewritten(made, plan, True, self._samples.of(plan, body, edits))
 
     def _failed(self, reason: str, part: Part) -> None:
         self._count(reason)

@@ -12,6 +12,7 @@ eye and say "no data" below 10 / (1 - q) samples.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from chaos_mm.sli.answers import CODE_KINDS, digit_errors, similarity
 from chaos_mm.sli.measurement import Measurement, measured, no_data
@@ -24,6 +25,7 @@ LAG_LIMIT_SECONDS = 0.5
 LAG_LIMIT_SHARE = 0.1
 
 Get = Callable[[Record], float | None]
+Say = Callable[[Record, float], Any]  # (record, threshold_seconds) -> what it says of one SLI; None: nothing to judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +49,33 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """The length of time that records stand for, and the limit that makes a latency good."""
+class Look:
+    """What one record says of one SLI, looked up once however many windows it lies in.
 
-    seconds: float
-    threshold_seconds: float
+    ``lagging``: it left the load so late that it says nothing of the service.
+    """
+
+    scheduled_at: float
+    lagging: bool
+    said: Any
 
 
-Read = Callable[[Sequence[Record], Window], Measurement]
+Conclude = Callable[[Sequence[Any], int, float], Measurement]  # (what was said, requests, seconds of the window)
 
 
 @dataclass(frozen=True, slots=True)
 class Indicator:
-    """One SLI. ``timed``: it reads clocks, so a load that lags makes it "no data" sooner."""
+    """One SLI: what each record says of it, and what follows from all that was said.
+
+    ``timed``: it reads clocks, so a load that lags makes it "no data" sooner.
+    """
 
     name: str
     unit: str
     higher_is_better: bool
     doc: str
-    read: Read
+    say: Say
+    conclude: Conclude
     default: Selection = Selection()
     timed: bool = False
     threshold_seconds: float = 2.0
@@ -83,18 +93,42 @@ def measure(
 
     Raises KeyError for a name that INDICATORS lacks, and nothing else.
     """
-    indicator = INDICATORS[name]
     found, unreadable = parse(records)
-    wanted, strange = own_selection(name, selection), conflict(name, selection)
+    strange = conflict(name, selection)
     if strange:
-        return no_data(strange, indicator.unit, 0, window_seconds)
-    chosen = [record for record in found if wanted.meets(record)]
-    window = Window(window_seconds, indicator.threshold_seconds if threshold_seconds is None else threshold_seconds)
-    answer = _read(indicator, chosen, window)
+        return no_data(strange, INDICATORS[name].unit, 0, window_seconds)
+    answer = conclude(name, looks(name, found, selection, threshold_seconds), window_seconds)
     if unreadable:
         note = f"{unreadable} records could not be read"
         answer = replace(answer, reason=f"{answer.reason}; {note}" if answer.reason else note)
     return answer
+
+
+def looks(
+    name: str, records: Sequence[Record], selection: Selection | None = None, threshold_seconds: float | None = None
+) -> list[Look]:
+    """What the records that the SLI is about say of it, in their order. Raises KeyError as ``measure``."""
+    indicator, wanted = INDICATORS[name], own_selection(name, selection)
+    limit = indicator.threshold_seconds if threshold_seconds is None else threshold_seconds
+    say, timed = indicator.say, indicator.timed
+    return [
+        Look(one.scheduled_at, one.lag_seconds > LAG_LIMIT_SECONDS and (timed or not one.ok), say(one, limit))
+        for one in records
+        if wanted.meets(one)
+    ]
+
+
+def conclude(name: str, chosen: Sequence[Look], window_seconds: float) -> Measurement:
+    """The SLI of what ``looks`` found, of all of it or of one window. Raises KeyError as ``measure``."""
+    indicator = INDICATORS[name]
+    if not chosen:
+        return no_data("no requests of this kind in the window", indicator.unit, 0, window_seconds)
+    lagging = sum([look.lagging for look in chosen])
+    if lagging > LAG_LIMIT_SHARE * len(chosen):
+        reason = f"the load itself lagged: {lagging} of {len(chosen)} requests left over {LAG_LIMIT_SECONDS} s late"
+        return no_data(reason, indicator.unit, len(chosen), window_seconds)
+    said = [look.said for look in chosen if look.said is not None]
+    return indicator.conclude(said, len(chosen), window_seconds)
 
 
 def own_selection(name: str, asked: Selection | None = None) -> Selection:
@@ -120,50 +154,43 @@ def conflict(name: str, asked: Selection | None) -> str:
     return ""
 
 
-def _read(indicator: Indicator, chosen: Sequence[Record], window: Window) -> Measurement:
-    if not chosen:
-        return no_data("no requests of this kind in the window", indicator.unit, 0, window.seconds)
-    lagging = sum(record.lag_seconds > LAG_LIMIT_SECONDS and (indicator.timed or not record.ok) for record in chosen)
-    if lagging > LAG_LIMIT_SHARE * len(chosen):
-        reason = f"the load itself lagged: {lagging} of {len(chosen)} requests left over {LAG_LIMIT_SECONDS} s late"
-        return no_data(reason, indicator.unit, len(chosen), window.seconds)
-    return indicator.read(chosen, window)
+def _share(nothing: str = "nothing to judge in the window") -> Conclude:
+    """Share of what was said to be good; ``nothing`` says why when nothing could be judged."""
+
+    def conclude(said: Sequence[Any], requests: int, seconds: float) -> Measurement:
+        if not said:
+            return no_data(nothing, "ratio", 0, seconds)
+        return measured(sum(said) / len(said), "ratio", len(said), seconds)
+
+    return conclude
 
 
-def _share(good: Callable[[Record], bool | None], unit_reason: str = "") -> Read:
-    """Share of good requests among those that can be judged (None: not)."""
-
-    def read(records: Sequence[Record], window: Window) -> Measurement:
-        verdicts = [verdict for verdict in map(good, records) if verdict is not None]
-        if not verdicts:
-            return no_data(unit_reason or "nothing to judge in the window", "ratio", 0, window.seconds)
-        return measured(sum(verdicts) / len(verdicts), "ratio", len(verdicts), window.seconds)
-
-    return read
+def _good(judge: Callable[[Record], bool | None]) -> Say:
+    return lambda record, limit: judge(record)
 
 
-def _under(get: Get, what: str) -> Read:
-    """Share of requests whose time is at most the threshold; a miss is never good, however long the threshold."""
+def _under(get: Get) -> Say:
+    """Is the request's time at most the threshold? A miss is never good, however long the threshold."""
 
-    def read(records: Sequence[Record], window: Window) -> Measurement:
-        def good(record: Record) -> bool | None:
-            value = get(record)
-            return None if value is None else record.ok and value <= window.threshold_seconds
+    def say(record: Record, limit: float) -> bool | None:
+        value = get(record)
+        return None if value is None else record.ok and value <= limit
 
-        return _share(good, f"no answer in the window has {what}")(records, window)
-
-    return read
+    return say
 
 
-def _percentile(get: Get, q: float) -> Read:
-    def read(records: Sequence[Record], window: Window) -> Measurement:
-        values = [value for value in map(get, records) if value is not None]
+def _percentile(q: float) -> Conclude:
+    def conclude(said: Sequence[float], requests: int, seconds: float) -> Measurement:
         needed = samples_needed(q)
-        if len(values) < needed:
-            return no_data(f"p{100 * q:g} needs {needed} samples, not {len(values)}", "s", len(values), window.seconds)
-        return measured(quantile(values, q), "s", len(values), window.seconds)
+        if len(said) < needed:
+            return no_data(f"p{100 * q:g} needs {needed} samples, not {len(said)}", "s", len(said), seconds)
+        return measured(quantile(said, q), "s", len(said), seconds)
 
-    return read
+    return conclude
+
+
+def _ok(record: Record, limit: float) -> bool:
+    return record.ok
 
 
 def _judged(record: Record) -> bool | None:
@@ -181,44 +208,50 @@ def _finished(record: Record) -> bool | None:
     return record.ok and record.complete
 
 
-def _leaks(records: Sequence[Record], window: Window) -> Measurement:
-    if not any(record.expected for record in records):
-        return no_data("no codes were asked for, so none could leak", "requests", 0, window.seconds)
-    return measured(sum(record.leak for record in records), "requests", len(records), window.seconds)
+def _leaked(record: Record, limit: float) -> tuple[bool, bool]:
+    return bool(record.expected), record.leak
 
 
-def _coded(records: Sequence[Record]) -> list[Record]:
-    return [record for record in records if record.kind in CODE_KINDS and record.expected]
+def _leaks(said: Sequence[tuple[bool, bool]], requests: int, seconds: float) -> Measurement:
+    if not any(asked for asked, _ in said):
+        return no_data("no codes were asked for, so none could leak", "requests", 0, seconds)
+    return measured(sum(leaked for _, leaked in said), "requests", requests, seconds)
 
 
-def _digits(record: Record) -> tuple[int, int]:
+def _coded(record: Record) -> bool:
+    return record.kind in CODE_KINDS and bool(record.expected)
+
+
+def _digits(record: Record, limit: float) -> tuple[int, int] | None:
+    """(wrong, asked) digits of a code; a request without an answer has every digit wrong."""
+    if not _coded(record):
+        return None
     wrong, asked = digit_errors(record.kind, record.expected, record.answer if record.ok else "")
     return (wrong, asked) if asked else (0, 0)
 
 
-def _digit_error_rate(records: Sequence[Record], window: Window) -> Measurement:
-    """Errors over digits of all codes together; a request without an answer has every digit wrong."""
-    coded = _coded(records)
-    counts = [_digits(record) for record in coded]
-    asked = sum(total for _, total in counts)
+def _digit_error_rate(said: Sequence[tuple[int, int]], requests: int, seconds: float) -> Measurement:
+    """Errors over digits of all codes together."""
+    asked = sum(total for _, total in said)
     if not asked:
-        return no_data("no codes with a known reference in the window", "ratio", 0, window.seconds)
-    return measured(sum(wrong for wrong, _ in counts) / asked, "ratio", len(coded), window.seconds)
+        return no_data("no codes with a known reference in the window", "ratio", 0, seconds)
+    return measured(sum(wrong for wrong, _ in said) / asked, "ratio", len(said), seconds)
 
 
-def _mean_similarity(records: Sequence[Record], window: Window) -> Measurement:
-    coded = _coded(records)
-    if not coded:
-        return no_data("no codes with a known reference in the window", "ratio", 0, window.seconds)
-    scores = [similarity(record.kind, record.expected, record.answer) if record.ok else 0.0 for record in coded]
-    return measured(sum(scores) / len(scores), "ratio", len(scores), window.seconds)
+def _similar(record: Record, limit: float) -> float | None:
+    if not _coded(record):
+        return None
+    return similarity(record.kind, record.expected, record.answer) if record.ok else 0.0
 
 
-def _goodput(records: Sequence[Record], window: Window) -> Measurement:
-    if window.seconds <= 0:
-        return no_data("the window has no length", "1/s", len(records), window.seconds)
-    good = sum(_unharmed(record) and (record.ttft_seconds or 0.0) <= window.threshold_seconds for record in records)
-    return measured(good / window.seconds, "1/s", len(records), window.seconds)
+def _useful(record: Record, limit: float) -> bool:
+    return _unharmed(record) and (record.ttft_seconds or 0.0) <= limit
+
+
+def _goodput(said: Sequence[bool], requests: int, seconds: float) -> Measurement:
+    if seconds <= 0:
+        return no_data("the window has no length", "1/s", requests, seconds)
+    return measured(sum(said) / seconds, "1/s", requests, seconds)
 
 
 def _ttft(record: Record) -> float | None:
@@ -246,35 +279,53 @@ _TIMES: tuple[tuple[str, str, Get, float], ...] = (
 )
 
 
+def _time(get: Get) -> Say:
+    return lambda record, limit: get(record)
+
+
 def _latencies() -> list[Indicator]:
     found = []
     for name, doc, get, threshold in _TIMES:
         share = f"share of requests with at most the threshold of {doc}"
-        ratio = Indicator(name, "ratio", True, share, _under(get, f"a {name}"), timed=True, threshold_seconds=threshold)
-        found.append(ratio)
+        nothing = _share(f"no answer in the window has a {name}")
+        found.append(
+            Indicator(name, "ratio", True, share, _under(get), nothing, timed=True, threshold_seconds=threshold)
+        )
         for q in (0.5, 0.95, 0.99):
             label = f"{name}_p{100 * q:g}"
-            found.append(Indicator(label, "s", False, f"p{100 * q:g} of {doc}", _percentile(get, q), timed=True))
+            said = _time(get)
+            found.append(Indicator(label, "s", False, f"p{100 * q:g} of {doc}", said, _percentile(q), timed=True))
     return found
 
 
 _OTHERS = [
-    Indicator("ok_ratio", "ratio", True, "share of requests answered in full and in time", _share(lambda r: r.ok)),
+    Indicator(
+        "ok_ratio", "ratio", True, "share of requests answered in full and in time", _good(lambda r: r.ok), _share()
+    ),
     Indicator(
         "bystander_ok",
         "ratio",
         True,
         "share of bystanders answered in full, in time and, where judged, rightly",
-        _share(_unharmed),
+        _good(_unharmed),
+        _share(),
         Selection(audience="bystander"),
     ),
-    Indicator("stream_complete", "ratio", True, "share of streams that ended with a finish reason", _share(_finished)),
+    Indicator(
+        "stream_complete",
+        "ratio",
+        True,
+        "share of streams that ended with a finish reason",
+        _good(_finished),
+        _share(),
+    ),
     Indicator(
         "canary_exact",
         "ratio",
         True,
         "share of canaries answered exactly right",
-        _share(_judged, "no canary in the window has a reference to be judged against"),
+        _good(_judged),
+        _share("no canary in the window has a reference to be judged against"),
         _CANARIES,
     ),
     Indicator(
@@ -282,20 +333,30 @@ _OTHERS = [
         "ratio",
         True,
         "share of agreement canaries (do picture and speech say the same?) answered right",
-        _share(_judged),
+        _good(_judged),
+        _share(),
         Selection(audience="canary", modality="agreement"),
     ),
-    Indicator("leak_count", "requests", False, "answers that are another recent request's code", _leaks),
+    Indicator("leak_count", "requests", False, "answers that are another recent request's code", _leaked, _leaks),
     Indicator(
         "wer",
         "ratio",
         False,
         "wrong digits per spoken digit (word error rate with digits as words)",
+        _digits,
         _digit_error_rate,
         Selection(audience="canary", modality="audio"),
     ),
-    Indicator("similarity", "ratio", True, "mean digit-level similarity of codes", _mean_similarity, _CANARIES),
-    Indicator("goodput", "1/s", True, "requests a second that were right and in time", _goodput, timed=True),
+    Indicator(
+        "similarity",
+        "ratio",
+        True,
+        "mean digit-level similarity of codes",
+        _similar,
+        _share("no codes with a known reference in the window"),
+        _CANARIES,
+    ),
+    Indicator("goodput", "1/s", True, "requests a second that were right and in time", _useful, _goodput, timed=True),
 ]
 
 INDICATORS: Mapping[str, Indicator] = {indicator.name: indicator for indicator in (*_OTHERS, *_latencies())}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from chaos_mm.sli.indicators import INDICATORS, Selection, measure, own_selection
+from chaos_mm.sli.indicators import INDICATORS, Look, Selection, conclude, conflict, looks, own_selection
 from chaos_mm.sli.measurement import Measurement, measured, no_data
 from chaos_mm.sli.objectives import Judgement, Objective
 from chaos_mm.sli.records import Record
@@ -12,18 +12,6 @@ from chaos_mm.sli.windows import sliding
 def selection(filters: Mapping[str, str]) -> Selection:
     """The records that an objective's filters choose."""
     return Selection(filters.get("audience", ""), filters.get("modality", ""), filters.get("kind", ""))
-
-
-def answer(objective: Objective, records: Sequence[Record], window_seconds: float) -> Measurement:
-    """The objective's SLI over records that stand for ``window_seconds``."""
-    limit = objective.filters.get("threshold_seconds")
-    return measure(
-        objective.sli,
-        list(records),
-        window_seconds=window_seconds,
-        selection=selection(objective.filters),
-        threshold_seconds=None if limit is None else float(limit),
-    )
 
 
 def recovery_seconds(
@@ -47,8 +35,9 @@ def recovery_seconds(
     worst, samples = 0.0, len({record.id for found in about.values() for record in found})
     for objective in chosen:
         if until - released_at < objective.window_seconds:
-            reason = f"{objective.name}: its window of {objective.window_seconds:g} s after the release is not over"
-            return no_data(reason, "s", samples, max(0.0, until - released_at))
+            lasted = max(0.0, until - released_at)
+            reason = f"{lasted:.0f} s after the release are less than one window of {objective.name}"
+            return no_data(f"{reason}, {objective.window_seconds:g} s", "s", samples, lasted)
         back, last = _met_from(objective, about[objective.name], released_at, until, step_seconds)
         if back is None:
             return no_data(f"not recovered: {last.reason}", "s", samples, until - released_at)
@@ -66,12 +55,17 @@ def _met_from(
     objective: Objective, records: Sequence[Record], start: float, end: float, step_seconds: float
 ) -> tuple[float | None, Judgement]:
     """(start of the unbroken run of met windows that reaches the end, judgement of the last window)."""
+    wanted, limit = selection(objective.filters), objective.filters.get("threshold_seconds")
+    strange = conflict(objective.sli, wanted)
+    if strange:
+        return None, Judgement(False, f"{objective.name}: no data: {strange}")
+    chosen = looks(objective.sli, records, wanted, None if limit is None else float(limit))
     back: float | None = None
     last = Judgement(False, f"{objective.name}: no window")
-    before: Sequence[Record] | None = None
-    for begin, inside in sliding(records, start, end, objective.window_seconds, step_seconds):
+    before: Sequence[Look] | None = None
+    for begin, inside in sliding(chosen, start, end, objective.window_seconds, step_seconds):
         if before is None or inside != before:  # an SLI of the same records is the same
-            last = objective.judge(answer(objective, inside, objective.window_seconds).to_json())
+            last = objective.judge(conclude(objective.sli, inside, objective.window_seconds).to_json())
         before = inside
         back = (begin if back is None else back) if last.met else None
     return back, last

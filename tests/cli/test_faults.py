@@ -23,7 +23,13 @@ def test_show_has_every_parameter_and_a_usable_activity(cli: Cli, name: str) -> 
     assert all(parameter in shown for parameter in catalogue()[name].params)
     provider = json.loads(shown.partition("In an experiment:\n")[2])["provider"]
     assert provider["func"] == f"inject_{name}"
+    ends = {key: provider["arguments"].pop(key) for key in ("ttl_seconds", "keepalive_seconds")}
+    assert ends == {"ttl_seconds": 300, "keepalive_seconds": 10}  # without, the file breaks a rule
     assert catalogue()[name].bind(provider["arguments"]) == provider["arguments"]
+
+
+def test_show_takes_the_name_that_its_experiment_has(cli: Cli) -> None:
+    assert cli("faults", "show", "image-noise").stdout == cli("faults", "show", "image_noise").stdout
 
 
 def test_write_then_check(cli: Cli, tmp_path: Path) -> None:

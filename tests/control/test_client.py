@@ -138,3 +138,10 @@ def test_several_points_inject_all_or_nothing(server: ControlServer, second: Con
     assert ControlClient(server.url, TOKEN).lease("a")["ended_by"] == "release"
     other.release("x", "run-b")
     assert len(points.put_lease("a", body())) == 2
+
+
+@pytest.mark.parametrize("rest", ["[::1", "127.0.0.1:99999", "127.0.0.1:x"])
+def test_a_url_that_cannot_be_read_is_named_without_its_credentials(rest: str) -> None:
+    with pytest.raises(BadRequest, match="is no control URL") as found:
+        ControlClient(f"http://user:hidden@{rest}", "t")
+    assert rest in str(found.value) and "hidden" not in str(found.value)

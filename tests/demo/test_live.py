@@ -101,12 +101,12 @@ def test_an_interrupt_in_the_middle_brings_everything_down(shell: Shell, tmp_pat
     with output.open("w") as file:
         process = subprocess.Popen(
             [CHAOS_MM, "demo", "--base-port", str(shell.ports.base)],
-            env=shell.environment,
+            env={**shell.environment, "CHAOS_MM_REPORTS": str(tmp_path / "reports")},
             stdout=file,
             stderr=subprocess.STDOUT,
         )
     try:
-        eventually(lambda: "watching over this run" in output.read_text(encoding="utf-8"), 90.0)
+        eventually(lambda: "  baseline (" in output.read_text(encoding="utf-8"), 90.0)
         process.send_signal(signal.SIGINT)
         assert process.wait(40) == 128 + signal.SIGINT
     finally:
@@ -114,9 +114,11 @@ def test_an_interrupt_in_the_middle_brings_everything_down(shell: Shell, tmp_pat
         process.wait()
     assert shell.state() is None
     assert shell.ports.taken() == []
+    (folder,) = [path for path in (tmp_path / "reports").iterdir() if path.is_dir()]
+    assert json.loads((folder / "verdict.json").read_text())["verdict"] == "interrupted"
 
 
-def test_a_target_killed_in_the_middle_of_a_run_shows_in_its_summary(shell: Shell) -> None:
+def test_a_target_killed_in_the_middle_of_a_run_shows_in_its_verdict(shell: Shell) -> None:
     """Release succeeds, the evidence says that another process serves, and that one answers right."""
     up = shell.run("demo", "up", "--base-port", str(shell.ports.base))
     assert up.returncode == 0, up.stderr
@@ -126,7 +128,7 @@ def test_a_target_killed_in_the_middle_of_a_run_shows_in_its_summary(shell: Shel
     run = subprocess.Popen(
         [chaos, "--no-version-check", "--log-file", shell.state_file.with_name("chaos.log"), "run"]
         + ["--journal-path", shell.state_file.with_name("journal.json"), "experiments/image-noise.json"],
-        env={**shell.environment, **exports, **short},
+        env={**shell.environment, **exports, **short, "CHAOS_MM_REPORTS": str(shell.state_file.with_name("reports"))},
         cwd=Path(__file__).parents[2],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -140,10 +142,11 @@ def test_a_target_killed_in_the_middle_of_a_run_shows_in_its_summary(shell: Shel
     finally:
         run.kill()
         run.wait()
-    (path,) = (shell.state_file.parent / "runs").glob("*.json")
-    summary = json.loads(path.read_text())
-    assert summary["target_replaced"] is True
-    assert summary["lease"]["ended_by"] == "release"
-    assert summary["lease"]["applied"] > 0
-    recovered = summary["phases"]["recovery"]["canary_exact"]
+    (path,) = shell.state_file.parent.glob("reports/*/verdict.json")
+    verdict = json.loads(path.read_text())
+    assert verdict["target_replaced"] is True
+    (lease,) = verdict["leases"]
+    assert lease["ended_by"] == "release"
+    assert lease["applied"] > 0
+    recovered = verdict["slis"]["recovery"]["canary_exact"]
     assert recovered["measured"] and recovered["value"] >= 0.9, recovered

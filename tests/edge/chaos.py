@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
-CONTROL = {"name": "verdict", "provider": {"type": "python", "module": "chaos_mm.controls.verdict"}}
+CONTROL: dict[str, Any] = {"name": "verdict", "provider": {"type": "python", "module": "chaos_mm.controls.verdict"}}
 
 
 def activity(func: str, *, type: str = "action", module: str = "actions", **arguments: Any) -> dict[str, Any]:
@@ -20,17 +20,40 @@ def activity(func: str, *, type: str = "action", module: str = "actions", **argu
     return {"type": type, "name": func, "provider": provider}
 
 
+def injection(fault: str = "image_noise", **arguments: Any) -> dict[str, Any]:
+    """An injection as a file must have it."""
+    return activity(f"inject_{fault}", **{"ttl_seconds": 300, **arguments})
+
+
+def hold(seconds: float) -> dict[str, Any]:
+    """Wait."""
+    return activity("hold", seconds=seconds)
+
+
+# What a run without a load can measure: something, so that it may pass.
+STEADY = {
+    "title": "the proxy answers",
+    "probes": [
+        {
+            **activity("points_ready", type="probe", module="probes", points="proxy"),
+            "tolerance": activity("at_least", type="probe", module="tolerances", threshold=1.0),
+        }
+    ],
+}
+
+
 def experiment(*method: dict[str, Any], control: bool = True, **more: Any) -> dict[str, Any]:
-    """An experiment with the given method, rollbacks always, and our control."""
+    """An experiment with the given method, rollbacks and strategies as a file must have them, and our control."""
     body = {
         "title": "a test",
         "description": "a test",
         "method": list(method),
         "rollbacks": [activity("release", lease="image_noise")],
         "runtime": {"rollbacks": {"strategy": "always"}},
+        "steady-state-hypothesis": STEADY,
         **more,
     }
-    return {**body, "controls": [CONTROL]} if control else body
+    return {"controls": [CONTROL], **body} if control else body
 
 
 @dataclass
@@ -40,6 +63,11 @@ class Outcome:
     status: int
     output: str
     journal: dict[str, Any] | None
+
+    @property
+    def word(self) -> str:
+        """The verdict, as the journal has it; "" without one."""
+        return str(((self.journal or {}).get("verdict") or {}).get("verdict", ""))
 
     def activity(self, name: str) -> dict[str, Any]:
         """The journal's entry of the first activity of that name, in the method or the rollbacks."""
@@ -61,6 +89,7 @@ class Chaos:
             "CHAOS_MM_STATE_DIR": str(folder),
             **environment,
         }
+        self.flags: tuple[str, ...] = ("--no-version-check",)
         self._count = 0
 
     def start(self, command: str, body: dict[str, Any] | Path, *options: str) -> "Process":
@@ -71,7 +100,7 @@ class Chaos:
             source.write_text(json.dumps(body))
         journal = self.folder / f"journal-{self._count}.json"
         log = self.folder / f"chaos-{self._count}.log"
-        argv = [sys.executable, "-m", "chaostoolkit", "--no-version-check", "--log-file", str(log), command]
+        argv = [sys.executable, "-m", "chaostoolkit", *self.flags, "--log-file", str(log), command]
         argv += ["--journal-path", str(journal)] if command == "run" else []
         output = self.folder / f"output-{self._count}.txt"
         with output.open("w") as stream:
@@ -92,10 +121,10 @@ class Chaos:
         """``chaos validate``."""
         return self.start("validate", body).finish(60.0)
 
-    def summaries(self) -> list[dict[str, Any]]:
+    def verdicts(self) -> list[dict[str, Any]]:
         """What the runs left, oldest first."""
-        paths = sorted((self.folder / "runs").glob("*.json"), key=lambda path: path.stat().st_mtime)
-        return [json.loads(path.read_text()) for path in paths]
+        paths = sorted((self.folder / "reports").glob("*/verdict.json"), key=lambda path: path.stat().st_mtime)
+        return [json.loads(path.read_text(), parse_constant=_refuse) for path in paths]
 
 
 @dataclass
@@ -120,6 +149,14 @@ class Process:
 
 def _refuse(constant: str) -> Any:
     raise AssertionError(f"the journal is not strict JSON: it holds {constant}")
+
+
+def armed(process: Process, point: Any) -> None:
+    """Wait until the run has injected at that point."""
+    try:
+        wait_for(lambda: point.book.armed)
+    except AssertionError:
+        raise AssertionError(process.output.read_text()[-3000:]) from None
 
 
 def wait_for(holds: Callable[[], Any], seconds: float = 20.0) -> Any:

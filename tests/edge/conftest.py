@@ -2,6 +2,7 @@
 
 import secrets
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,7 +34,8 @@ def heard_signals() -> Iterator[None]:
 
 
 class BarePoint:
-    """A point of any kind whose leases the test can look at."""
+    """A point of any kind whose leases the test can look at. Fifty canaries a second pass it while ``canaries`` is set,
+    and every live lease changes each of them."""
 
     def __init__(self, point: Point, token: str, port: int = 0) -> None:
         self.book = LeaseBook(catalogue(), point=point)
@@ -41,6 +43,24 @@ class BarePoint:
         self.server: ControlServer = serve_control(api, f"http://127.0.0.1:{port}")
         self.url = self.server.url
         self.client = ControlClient(self.url, token)
+        self.canaries, self._closed = True, threading.Event()
+        self._thread = threading.Thread(target=self._pass, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it; again is nothing."""
+        self._closed.set()
+        self._thread.join(5)
+        self.server.close()
+
+    def _pass(self) -> None:
+        while not self._closed.wait(0.02):
+            now = self.book.clock()
+            for lease in self.book.live if self.canaries else ():
+                if lease.live_at(now):
+                    lease.count_match()
+                    if lease.reserve():
+                        lease.settle(now, True, False, {"psnr_db": 20.0})
 
 
 @pytest.fixture
@@ -63,7 +83,7 @@ def make_point(token: str) -> Iterator[Callable[..., BarePoint]]:
 
     yield make
     for one in made:
-        one.server.close()
+        one.close()
 
 
 @pytest.fixture

@@ -5,11 +5,14 @@ import math
 import signal
 import sys
 import threading
+import time
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 from chaoslib.exceptions import InterruptExecution, InvalidActivity
+from chaoslib.hypothesis import within_tolerance
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,6 +102,41 @@ def test_ignored_signals_stay_ignored_and_the_rest_is_put_back() -> None:
         assert signal.getsignal(signal.SIGINT) == interrupt
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_signal_that_another_thread_gets_stops_the_run_at_once() -> None:
+    """The kernel may hand a signal to any thread, and the main one, which alone runs handlers, sleeps on."""
+    signals = Signals(run := Run("t"))
+    signals.install()
+    try:
+        mine = threading.Timer(0.05, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+        mine.start()
+        began = time.monotonic()
+        assert run.stop.wait(20.0) is True
+        assert time.monotonic() - began < 10.0
+        mine.join()
+        assert signals.names == ["SIGTERM"]
+    finally:
+        signals.restore()
+
+
+def test_the_threads_and_the_wakeup_of_signals_end_with_them() -> None:
+    signals = Signals(Run("t"))
+    signals.install()
+    (ears,) = [one for one in threading.enumerate() if one.name == "chaos-mm-signals"]
+    signals.restore()
+    ears.join(10.0)
+    assert not ears.is_alive()
+    assert signal.set_wakeup_fd(-1) == -1
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_a_nudge_that_comes_with_a_signal_is_no_signal_of_its_own() -> None:
+    signals = Signals(run := Run("t"))
+    run.nudged = True
+    assert exit_code(signals, signal.SIGINT, frame_in("execute_activity")) == 20
+    assert exit_code(signals, signal.SIGUSR1, frame_in("execute_activity")) == 20
+    assert signals.names == ["SIGINT"]
 
 
 def test_a_stop_flag_wakes_its_waiters_for_good() -> None:
@@ -195,6 +233,51 @@ def test_nothing_and_no_number_are_no_value(output: Any) -> None:
     assert not is_value(output)
 
 
+RANGE, PAIR = {"type": "range", "range": [0, 1]}, [0, 1]
+AIMED = {**RANGE, "target": "value"}
+REGEX, JSONPATH = {"type": "regex", "pattern": "a"}, {"type": "jsonpath", "path": "$.a"}
+
+
+@pytest.mark.parametrize(
+    ("output", "tolerance", "can"),
+    [
+        (0.5, RANGE, True),
+        ("0.5", RANGE, True),
+        ("many", RANGE, True),  # out of range, as the toolkit finds by itself
+        ("nan", RANGE, False),
+        (True, RANGE, True),
+        ([], RANGE, False),
+        (b"0.5", RANGE, False),
+        ({0.5}, RANGE, False),
+        ({"value": 0.5}, RANGE, False),
+        ({"value": 0.5}, AIMED, True),
+        ({"value": "nan"}, AIMED, False),
+        ({"value": None}, AIMED, False),
+        ({"other": 0.5}, AIMED, False),
+        (0.5, AIMED, False),
+        (0.5, PAIR, True),
+        ({"status": 200}, PAIR, True),
+        ({"value": 0.5}, PAIR, False),
+        ([], PAIR, False),
+        (b"x", PAIR, False),
+        (b"x", [b"a", b"b", b"x"], True),
+        ("abc", REGEX, True),
+        (3, REGEX, False),
+        ({"a": "abc"}, {**REGEX, "target": "a"}, True),
+        ({"a": 3}, {**REGEX, "target": "a"}, False),
+        ([1], JSONPATH, True),
+        ([1], {**JSONPATH, "target": "a"}, False),
+        ([1], {"type": "probe"}, True),
+        (None, True, False),
+        ("x", "x", True),
+    ],
+)
+def test_what_would_crash_a_tolerance_is_no_value(output: Any, tolerance: Any, can: bool) -> None:
+    assert is_value(output, tolerance) == can
+    if can and tolerance != {"type": "probe"} and "jsonpath" not in str(tolerance):
+        within_tolerance(tolerance, output)  # the toolkit's own, which must not raise
+
+
 def test_strict_json_hides_bytes_and_objects() -> None:
     assert strict({"a": b"secret", 1: (math.nan, {3}), "x": object()}) == {
         "a": "<6 bytes>",
@@ -242,6 +325,14 @@ def test_hits_in_words() -> None:
     assert hits(lease) == "image_noise hit 35 of 36 requests, 1 failed (psnr_db 26.02)"
 
 
+@pytest.fixture
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a control that is configured here makes its folders."""
+    monkeypatch.setenv("CHAOS_MM_REPORTS", str(tmp_path / "reports"))
+    return tmp_path / "reports"
+
+
+@pytest.mark.usefixtures("reports")
 def test_what_configure_cannot_do_is_raised_before_the_experiment() -> None:
     verdict.configure_control(lod_rate=1, experiment={"title": "t"})
     with pytest.raises(InterruptExecution, match="unknown argument 'lod_rate'"):
@@ -251,6 +342,7 @@ def test_what_configure_cannot_do_is_raised_before_the_experiment() -> None:
         verdict.before_experiment_control({})
 
 
+@pytest.mark.usefixtures("reports")
 @pytest.mark.parametrize("rate", ["fast", -1, math.nan])
 def test_a_load_rate_that_is_no_rate_is_refused(rate: Any) -> None:
     verdict.configure_control(load_rate=rate, experiment={"title": "t"})

@@ -110,7 +110,9 @@ def test_every_fault_has_its_action(activities: list[dict[str, Any]]) -> None:
 def test_nothing_is_an_object(activities: list[dict[str, Any]]) -> None:
     for activity in activities:
         assert activity.get("return_type") not in (None, "object") or activity["type"] == "control", activity["name"]
-        assert "object" not in [argument.get("type") for argument in activity["arguments"]], activity["name"]
+        # The toolkit hands its own event registry to a control; there is no other word for that.
+        plain = [argument for argument in activity["arguments"] if argument["name"] != "event_registry"]
+        assert "object" not in [argument.get("type") for argument in plain], activity["name"]
         assert activity["doc"], activity["name"]
 
 

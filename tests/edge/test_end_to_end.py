@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from chaos_mm.control.client import ControlClient
-from tests.edge.chaos import REPOSITORY, Chaos, Outcome, activity, experiment, wait_for
+from tests.edge.chaos import REPOSITORY, Chaos, Outcome, activity, experiment, injection, wait_for
 from tests.edge.upstream import Upstream
 from tests.processes import Running, start
 
 TRUNCATION = REPOSITORY / "experiments" / "text-token-truncation.json"
 PHASES = {"BASELINE": "3", "FAULT": "4", "RECOVERY": "3"}
+CUT = "text_token_truncation"
+RELEASE = activity("release", lease=CUT)
 
 
 def quick_objectives(folder: Path) -> Path:
@@ -70,28 +72,26 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def hurt(world: World) -> tuple[Outcome, dict[str, Any]]:
-    """One run at a dose that truly hurts: what ``chaos`` left, and the summary."""
-    got = world.chaos.run(TRUNCATION, "--var", "share:float=0.8")
-    return got, world.chaos.summaries()[-1]
+    """One run at a dose that truly hurts: what ``chaos`` left, and the run's verdict."""
+    got = world.chaos.run(TRUNCATION, "--var", "share:float=0.8", "--var", "side=tail")
+    return got, world.chaos.verdicts()[-1]
 
 
 def test_the_answers_get_worse_under_the_fault_and_right_again(hurt: tuple[Outcome, dict[str, Any]]) -> None:
-    got, summary = hurt
-    assert got.status == 0, got.output
+    got, verdict = hurt
     assert got.journal is not None
-    assert got.journal["deviated"] is False
-    exact = {phase: slis["canary_exact"] for phase, slis in summary["phases"].items()}
+    exact = {phase: slis["canary_exact"] for phase, slis in verdict["slis"].items()}
     assert list(exact) == ["baseline", "fault", "recovery"]
     assert all(answer["measured"] and answer["samples"] >= 20 for answer in exact.values())
     assert exact["baseline"]["value"] == exact["recovery"]["value"] == 1.0
     assert exact["fault"]["value"] < 0.5
-    assert all(slis["bystander_ok"]["value"] == 1.0 for slis in summary["phases"].values())
+    assert all(slis["bystander_ok"]["value"] == 1.0 for slis in verdict["slis"].values())
     assert got.activity("text-answers-under-fault")["output"]["value"] < 0.5
 
 
 def test_the_evidence_of_the_hit_is_kept(hurt: tuple[Outcome, dict[str, Any]]) -> None:
-    got, summary = hurt
-    lease = summary["lease"]
+    got, verdict = hurt
+    (lease,) = verdict["leases"]
     assert (lease["ended_by"], lease["errored"]) == ("release", 0)
     assert lease["applied"] == lease["matched"] >= 40
     assert lease["achieved"]["tokens_cut"]["count"] == lease["applied"]
@@ -100,10 +100,33 @@ def test_the_evidence_of_the_hit_is_kept(hurt: tuple[Outcome, dict[str, Any]]) -
 
 
 def test_each_phase_is_told_in_one_line(hurt: tuple[Outcome, dict[str, Any]]) -> None:
-    lines = [line for line in hurt[0].output.splitlines() if "· canary_exact" in line]
+    lines = [line for line in hurt[0].output.splitlines() if "· worst: " in line]
     assert [line.split(":", 3)[3].split()[0] for line in lines] == ["baseline", "fault", "recovery"]
     assert "text_token_truncation hit" in lines[1]
-    assert "passed" not in hurt[0].output.lower()
+    assert "worst: text-answers: canary_exact is 0" in lines[1]
+
+
+def test_the_objective_that_broke_decides(hurt: tuple[Outcome, dict[str, Any]]) -> None:
+    got, verdict = hurt
+    assert (got.status, got.word) == (1, "deviated"), got.output
+    assert got.journal is not None
+    assert (got.journal["status"], got.journal["deviated"]) == ("completed", True)
+    assert (verdict["words"], verdict["exit_code"]) == (["deviated"], 1)
+    (reason,) = verdict["reasons"]
+    assert reason["reason"].startswith("fault: text-answers: canary_exact is 0")
+    objectives = {one["name"]: one for one in verdict["objectives"]}
+    met = {phase: window["met"] for phase, window in objectives["text-answers"]["phases"].items()}
+    assert met == {"baseline": True, "fault": False, "recovery": True}
+    assert {name for name, one in objectives.items() if not one["named"]} == {"no-leaks"}
+    assert verdict["recovery_seconds"]["measured"] is True
+
+
+def test_a_mild_dose_passes(world: World) -> None:
+    got = world.chaos.run(TRUNCATION)
+    verdict = world.chaos.verdicts()[-1]
+    assert (got.status, got.word, verdict["words"]) == (0, "passed", ["passed"]), got.output
+    kept = {path.name for path in (world.chaos.folder / "reports" / verdict["folder"]).iterdir()}
+    assert kept >= {"events.jsonl", "records.jsonl", "journal.json", "verdict.json", "index.html"}
 
 
 def test_the_traffic_of_a_run_ends_with_it(world: World) -> None:
@@ -127,7 +150,7 @@ def test_start_and_stop_of_the_load(world: World) -> None:
     probe = activity("sli", type="probe", module="probes", name="canary_exact", phase_seconds=2)
     got = world.chaos.run(experiment(activity("start_load", rate=30, mix="text=1"), probe, activity("stop_load")))
     world.chaos.environment["CHAOS_MM_LOAD_RATE"] = "30"
-    assert got.status == 0, got.output
+    assert got.word == "not_applied", got.output  # it injects nothing
     assert got.activity("start_load")["output"]["rate"] == 30
     assert got.activity("sli")["output"]["value"] == 1.0
     assert got.activity("stop_load")["output"] == {"stopped": True}
@@ -141,7 +164,7 @@ def test_probes_of_evidence(world: World) -> None:
         activity("no_residue", type="probe", module="probes"),
     ]
     got = world.chaos.run(experiment(*probes))
-    assert got.status == 0, got.output
+    assert got.word == "not_applied", got.output  # it injects nothing
     values = {name: got.activity(name)["output"]["value"] for name in ("points_ready", "target_alive", "no_residue")}
     assert values == {"points_ready": 1.0, "target_alive": 1.0, "no_residue": 0.0}
 
@@ -150,8 +173,8 @@ def test_after_kill_9_the_answers_are_right_again(world: World) -> None:
     """The worst case of a chaos tool: killed outright, every canary hit, ten minutes to go."""
     proxy = ControlClient(world.proxy.control_url, token_file=world.chaos.folder / "token")
     world.control.put("/traffic/somebody", {"rate": 30, "ttl_seconds": 60, "keepalive_seconds": 60})
-    inject = activity("inject_text_token_truncation", share=0.8, rate=1.0, ttl_seconds=600, keepalive_seconds=5)
-    process = world.chaos.start("run", experiment(inject, activity("hold", seconds=600)))
+    inject = injection(CUT, share=0.8, rate=1.0, ttl_seconds=600, keepalive_seconds=5)
+    process = world.chaos.start("run", experiment(inject, activity("hold", seconds=600), rollbacks=[RELEASE]))
     wait_for(lambda: any(lease["applied"] > 5 and lease["state"] == "live" for lease in proxy.leases()))
     before = next(lease for lease in proxy.leases() if lease["state"] == "live")
     os.kill(process.popen.pid, signal.SIGKILL)
@@ -171,10 +194,11 @@ def test_after_kill_9_the_answers_are_right_again(world: World) -> None:
 
 def test_recovery_is_measured_from_the_release(world: World) -> None:
     body = experiment(
-        activity("inject_text_token_truncation", share=0.8),
+        injection(CUT, share=0.8),
         activity("hold", seconds=2),
-        activity("release", lease="text_token_truncation"),
+        RELEASE,
         activity("recovery_seconds", type="probe", module="probes", objectives="text-answers", phase_seconds=5),
+        rollbacks=[RELEASE],
     )
     got = world.chaos.run(body)
     answer = got.activity("recovery_seconds")["output"]
@@ -188,7 +212,7 @@ def test_a_load_that_died_is_no_data_and_never_a_pass(world: World) -> None:
     world.load.kill()
     gate = {"title": "t", "probes": [_gate()]}
     refused = world.chaos.run(experiment(activity("hold", seconds=0), **{"steady-state-hypothesis": gate}))
-    assert refused.status == 1
+    assert (refused.status, refused.word) == (3, "not_applied")
     assert "the load is needed for the SLIs" in refused.output
     assert time.monotonic() - began < 20
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from chaos_mm.controls.facts import Reason
 from chaos_mm.controls.guard import Guard, Renewal
 from chaos_mm.controls.run import HEARTBEAT_SECONDS, Run
 from chaos_mm.core.errors import PointUnreachable, UnknownLease
@@ -124,3 +125,25 @@ def test_a_guard_that_died_leaves_its_run_unwatched() -> None:
     assert run.watched
     clock.now += HEARTBEAT_SECONDS
     assert not run.watched
+
+
+def test_a_run_whose_runner_is_gone_ends() -> None:
+    run, parents = Run("t"), iter([4711, 4711])
+    guard = Guard(run, lambda: None, runner=4711, parent=lambda: next(parents, 1))
+    guard.start()
+    wait_for(run.stop.is_set)
+    run.unwinding.set()
+    run.closed.set()
+    assert ended(guard)
+    assert run.notes == [Reason("interrupted", "its runner, process 4711, is gone")]
+
+
+def test_a_run_started_by_hand_does_not_look_at_its_parent() -> None:
+    run, asked = Run("t"), Said()
+    guard = Guard(run, lambda: None, parent=lambda: asked(0.0) or 1)
+    guard.start()
+    first = run.beat
+    wait_for(lambda: run.beat > first)
+    run.closed.set()
+    assert ended(guard)
+    assert asked.times == [] and not run.stop.is_set()

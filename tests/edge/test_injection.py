@@ -1,5 +1,8 @@
 """What a run answers for after an injection, a refusal and a release that nobody heard."""
 
+import socket
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +11,8 @@ from chaoslib.exceptions import ActivityFailed
 from chaos_mm import faults
 from chaos_mm.controls import run as live
 from chaos_mm.controls.injection import inject
-from chaos_mm.controls.run import Run
+from chaos_mm.controls.run import HeldLease, Run
+from tests.edge.chaos import wait_for
 from tests.edge.conftest import CLOSED, BarePoint
 
 FAULT = "image_noise"
@@ -76,3 +80,32 @@ def test_a_lease_once_released_stays_so_when_its_point_is_gone(run: Run, point: 
     run.release_all()
     evidence = run.leases[FAULT].evidence
     assert (evidence["ended_by"], evidence["released"]) == ("release", True)
+
+
+def hold_all(run: Run, urls: tuple[str, ...], names: range) -> None:
+    for n in names:
+        run.hold(HeldLease(f"noise-{n}", FAULT, "image", "proxy", urls, 60.0))
+
+
+def test_many_leases_at_a_point_that_hangs_cost_one_wait_and_hold_up_no_other_point(run: Run, point: BarePoint) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as deaf:  # takes connections, answers none
+        silent = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        hold_all(run, (silent,), range(20))
+        inject(faults.get(FAULT), {})
+        began = time.monotonic()
+        troubles: list[str] = []
+        thread = threading.Thread(target=lambda: troubles.extend(run.release_all(timeout=3.0)))
+        thread.start()
+        wait_for(lambda: not point.book.armed)
+        assert time.monotonic() - began < 3.0  # while the other point is still waited for
+        thread.join(20.0)
+        assert time.monotonic() - began < 9.0
+    assert len(troubles) == 20
+    assert all(lease.given_up.is_set() for lease in run.leases.values())
+
+
+def test_an_injection_among_the_rollbacks_takes_none_of_them_away(run: Run) -> None:
+    run.unwinding.set()
+    run.stop.set()
+    with pytest.raises(ActivityFailed, match="nothing was injected"):
+        inject(faults.get(FAULT), {})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chaos_mm.core.errors import InvalidParams
-from tests.edge.chaos import Chaos, activity, experiment
+from tests.edge.chaos import Chaos, activity, experiment, hold, injection
 from tests.edge.conftest import BarePoint
 
 BAD = [
@@ -47,7 +47,7 @@ def test_without_validation_the_control_refuses(
     chaos: Chaos, point: BarePoint, arguments: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     got = chaos.run(experiment(activity("inject_image_noise", **arguments)), "--no-validation")
-    assert got.status == 1
+    assert (got.status, got.word) == (4, "error")
     assert all(word in got.output for word in words), got.output
     assert got.journal is not None
     assert (got.journal["status"], got.journal["run"]) == ("interrupted", [])
@@ -70,7 +70,7 @@ def test_a_variable_is_judged_before_anything_runs(
         activity("hold", seconds=0), activity("inject_image_noise", sigma="${dose}"), configuration={"dose": 0.1}
     )
     got = chaos.run(body, "--var", var)
-    assert got.status == 1
+    assert (got.status, got.word) == (4, "error")
     assert all(word in got.output for word in words), got.output
     assert got.journal is not None
     assert got.journal["run"] == []
@@ -78,14 +78,14 @@ def test_a_variable_is_judged_before_anything_runs(
 
 
 def test_a_good_variable_reaches_the_point(chaos: Chaos, point: BarePoint) -> None:
-    body = experiment(activity("inject_image_noise", sigma="${dose}"), configuration={"dose": 0.1})
+    body = experiment(injection(sigma="${dose}"), hold(0.3), configuration={"dose": 0.1})
     assert chaos.run(body, "--var", "dose=0.4").status == 0
     assert [lease.spec.params for lease in point.book.leases()] == [{"sigma": 0.4}]
 
 
 def test_a_variable_without_a_value_is_refused(chaos: Chaos) -> None:
     got = chaos.run(experiment(activity("inject_image_noise", sigma="${nowhere}")))
-    assert got.status == 1
+    assert (got.status, got.word) == (4, "error")
     assert "that variable has no value" in got.output
 
 
@@ -110,7 +110,7 @@ def test_a_misspelt_control_argument_is_refused(chaos: Chaos) -> None:
     assert got.status == 1
     assert "unknown argument 'lod_rate'" in got.output
     ran = chaos.run(body, "--no-validation")
-    assert ran.status == 1
+    assert (ran.status, ran.word) == (4, "error")
     assert "unknown argument 'lod_rate'" in ran.output
 
 

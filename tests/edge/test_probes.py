@@ -138,6 +138,8 @@ def test_the_target_is_alive_when_it_generates(setting: dict[str, Any]) -> None:
         assert probes.target_alive(**setting)["value"] == 1.0
     finally:
         upstream.close()
+    setting["configuration"]["target_url"] = upstream.url.replace("http://", "http://me:hidden@")
     dead = probes.target_alive(**setting)
     assert (dead["measured"], dead["value"]) == (True, 0.0)
     assert dead["reason"]
+    assert "hidden" not in str(dead)

@@ -3,7 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from chaos_mm.controls.command_line import CommandLine
+from chaos_mm.controls.facts import Reason
 from chaos_mm.controls.refusals import refusals
+from tests.edge.chaos import Chaos, experiment, injection
+from tests.edge.conftest import CLOSED, BarePoint
 
 
 def _asks_for(objective: str) -> dict[str, Any]:
@@ -11,24 +15,60 @@ def _asks_for(objective: str) -> dict[str, Any]:
     return {"steady-state-hypothesis": {"title": "t", "probes": [{"type": "probe", "name": "p", "provider": provider}]}}
 
 
+def refused(experiment: dict[str, Any], configuration: dict[str, Any] | None = None) -> list[str]:
+    """In words, of a file whose strategies are as they should be and that needs no load."""
+    found = refusals(experiment, configuration or {}, {}, False, CommandLine(rollbacks="always"))
+    assert {one.word for one in found} <= {"error"}
+    return [one.reason for one in found]
+
+
 def test_a_misspelt_objective_is_refused_with_the_nearest() -> None:
-    assert refusals(_asks_for("picture-answer"), {}, {}, False) == [
-        "no objective 'picture-answer'; did you mean 'picture-answers'?"
-    ]
+    assert refused(_asks_for("picture-answer")) == ["no objective 'picture-answer'; did you mean 'picture-answers'?"]
 
 
 def test_an_objective_like_no_other_is_refused_with_those_there_are() -> None:
-    (reason,) = refusals(_asks_for("zzz"), {}, {}, False)
+    (reason,) = refused(_asks_for("zzz"))
     assert reason.startswith("no objective 'zzz'; there are: agreement-answers, availability")
 
 
 def test_a_variable_is_looked_into() -> None:
-    assert refusals(_asks_for("${which}"), {"which": "picture-answers"}, {}, False) == []
-    (reason,) = refusals(_asks_for("${which}"), {"which": "picture-answer"}, {}, False)
+    assert refused(_asks_for("${which}"), {"which": "picture-answers"}) == []
+    (reason,) = refused(_asks_for("${which}"), {"which": "picture-answer"})
     assert "did you mean" in reason
 
 
 def test_a_missing_folder_is_said(tmp_path: Path) -> None:
     missing = str(tmp_path / "nowhere")
-    (reason,) = refusals(_asks_for("picture-answers"), {"objectives_dir": missing}, {}, False)
+    (reason,) = refused(_asks_for("picture-answers"), {"objectives_dir": missing})
     assert missing in reason
+
+
+def _injects(**arguments: Any) -> dict[str, Any]:
+    return experiment(injection(**arguments))
+
+
+def test_a_dry_run_asks_no_point(chaos: Chaos) -> None:
+    nowhere = {"proxy_control_url": CLOSED}
+    command = CommandLine(rollbacks="always", dry="activities")
+    assert refusals(_injects(), nowhere, {}, True, command) == []
+    wrong = refusals(_injects(sigma=5), nowhere, {}, True, command)
+    assert [one.word for one in wrong] == ["error"]
+
+
+def test_a_point_that_is_absent_or_anothers_is_not_applied(point: BarePoint, token: str) -> None:
+    command, secrets = CommandLine(rollbacks="always"), {"token": token}
+    there = {"proxy_control_url": point.url}
+    assert refusals(_injects(), there, secrets, False, command) == []
+    point.client.put_lease("theirs", {"owner": "somebody", "reason": "a game day", "fault": "image_noise"})
+    (held,) = refusals(_injects(), there, secrets, False, command)
+    assert held.word == "not_applied"
+    assert f"{point.url} is held by somebody (a game day): lease 'theirs' has" in held.reason
+    (absent,) = refusals(_injects(), {"proxy_control_url": CLOSED}, secrets, False, command)
+    assert absent == Reason("not_applied", absent.reason)
+    assert CLOSED in absent.reason
+
+
+def test_strategies_come_first() -> None:
+    reasons = refusals(_asks_for("picture-answers"), {}, {}, False, CommandLine())
+    assert [one.word for one in reasons] == ["error"]
+    assert "strategy" in reasons[0].reason

@@ -1,5 +1,6 @@
 """Whole runs by real ``chaos`` processes against a real control API: nothing is left behind, whatever happens."""
 
+import json
 import os
 import signal
 import socket
@@ -9,23 +10,11 @@ from typing import Any
 import pytest
 
 from chaos_mm.core.fault import Point
-from tests.edge.chaos import CONTROL, Chaos, Process, activity, experiment, wait_for
+from tests.edge.chaos import CONTROL, Chaos, activity, armed, experiment, hold, injection, wait_for
 from tests.edge.conftest import BarePoint
 
-INJECT = activity("inject_image_noise", sigma=0.1)
+INJECT = injection(sigma=0.1)
 RELEASE = activity("release", lease="image_noise")
-
-
-def hold(seconds: float) -> dict[str, Any]:
-    return activity("hold", seconds=seconds)
-
-
-def armed(process: Process, point: BarePoint) -> None:
-    """Wait until the run has injected."""
-    try:
-        wait_for(lambda: point.book.armed)
-    except AssertionError:
-        raise AssertionError(process.output.read_text()[-3000:]) from None
 
 
 def ends(point: BarePoint) -> list[str]:
@@ -41,42 +30,62 @@ def test_a_run_injects_waits_and_releases(chaos: Chaos, point: BarePoint) -> Non
     (lease,) = point.book.leases()
     assert (lease.ended_by, lease.spec.reason) == ("release", "noise on canaries")
     assert 0.3 <= lease.ended_at - lease.started_at < 2.0
-    assert "passed" not in got.output.lower()
+    assert got.word == "passed"
 
 
-def test_the_summary_says_what_happened(chaos: Chaos, point: BarePoint) -> None:
-    chaos.run(experiment(INJECT, RELEASE))
-    (path,) = (chaos.folder / "runs").glob("*.json")
-    (found,) = chaos.summaries()
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.stem == found["run"] == point.book.leases()[0].spec.owner
-    assert (found["experiment"], found["fault"], found["interrupted"]) == ("experiment-1", "image_noise", False)
-    assert (found["lease"]["ended_by"], found["lease"]["params"]) == ("release", {"sigma": 0.1})
-    assert list(found["phases"]) == ["baseline", "fault", "recovery"]
+def test_the_folder_says_what_happened(chaos: Chaos, point: BarePoint) -> None:
+    got = chaos.run(experiment(INJECT, hold(0.3), RELEASE))
+    (found,) = chaos.verdicts()
+    assert found["run"] == point.book.leases()[0].spec.owner
+    assert (found["experiment"], found["fault"], found["verdict"]) == ("experiment-1", "image_noise", "passed")
+    (lease,) = found["leases"]
+    assert (lease["ended_by"], lease["params"], lease["released"]) == ("release", {"sigma": 0.1}, True)
+    assert lease["applied"] == lease["matched"] >= lease["expected"] >= 1
+    assert [phase["name"] for phase in found["phases"]] == ["baseline", "fault", "recovery"]
+    events = [
+        json.loads(line)
+        for path in chaos.folder.glob("reports/*/events.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    names = [event["event"] for event in events]
+    expected = ["run", "phase", "activity", "phase", "inject", "released", "phase", "rollback", "residue", "verdict"]
+    assert [name for name in expected if name not in names] == []
+    assert got.output.count(": PASSED: ") == 1
+    assert "(report: reports/" in got.output
 
 
-def test_without_rollbacks_the_end_of_the_run_releases(chaos: Chaos, point: BarePoint) -> None:
-    assert chaos.run(experiment(INJECT, rollbacks=[])).status == 0
-    assert ends(point) == ["release"]
+def test_without_a_rollback_that_releases_nothing_is_injected(chaos: Chaos, point: BarePoint) -> None:
+    got = chaos.run(experiment(INJECT, rollbacks=[]))
+    assert (got.status, got.word) == (4, "error")
+    assert "no rollback releases the lease 'image_noise'" in got.output
+    assert point.book.leases() == []
 
 
 @pytest.mark.parametrize("background", [False, True])
 def test_without_the_control_nothing_is_injected(chaos: Chaos, point: BarePoint, background: bool) -> None:
     body = experiment({**INJECT, "background": background}, hold(1.0), activity("release_all"), control=False)
     got = chaos.run(body)
-    assert got.status == 1
-    assert "the control chaos_mm.controls.verdict does not watch over this run" in got.output
-    assert got.journal is not None
-    assert got.journal["status"] == "interrupted"
-    assert "release_all" not in [entry["activity"]["name"] for entry in got.journal["run"]]
+    assert got.status == 4
+    assert "name it under 'controls'" in got.output
     assert point.book.leases() == []
+
+
+@pytest.mark.parametrize("scope", ["before", "after"])
+def test_a_control_whose_hooks_are_not_all_called_vouches_for_nothing(
+    chaos: Chaos, point: BarePoint, scope: str
+) -> None:
+    got = chaos.run(experiment(INJECT, hold(0.3), controls=[{**CONTROL, "scope": scope}]))
+    assert (got.status, got.word) == (4, "error"), got.output
+    assert "was not called, or broke" in got.output
+    assert not point.book.armed
+    assert scope == "before" or point.book.leases() == []
 
 
 def test_a_control_given_on_the_command_line_will_do(chaos: Chaos, point: BarePoint) -> None:
     forced = chaos.folder / "control.json"
     forced.write_text('{"verdict": {"provider": {"type": "python", "module": "chaos_mm.controls.verdict"}}}')
     for control in (False, True):  # alone, and together with the file's own
-        got = chaos.run(experiment(INJECT, control=control), "--control-file", str(forced))
+        got = chaos.run(experiment(INJECT, hold(0.3), control=control), "--control-file", str(forced))
         assert got.status == 0, got.output
     assert ends(point) == ["release", "release"]
 
@@ -91,11 +100,12 @@ def test_a_signal_releases_at_once_and_ends_the_run(chaos: Chaos, point: BarePoi
     wait_for(lambda: not point.book.armed)
     assert time.monotonic() - sent < 1.0
     got = process.finish(15)
-    assert got.status == 1
+    assert (got.status, got.word) == (4, "interrupted")
     assert got.journal is not None
     assert got.journal["status"] == "interrupted"
+    assert got.journal["interruption"] == {"kind": "signal", "name": name, "reason": f"received {name}"}
     assert ends(point) == ["release"]
-    assert chaos.summaries()[0]["interrupted"] is True
+    assert chaos.verdicts()[0]["words"][0] == "interrupted"
 
 
 def test_a_signal_in_a_pause_of_the_toolkit(chaos: Chaos, point: BarePoint) -> None:
@@ -103,7 +113,7 @@ def test_a_signal_in_a_pause_of_the_toolkit(chaos: Chaos, point: BarePoint) -> N
     armed(process, point)
     os.kill(process.popen.pid, signal.SIGTERM)
     got = process.finish(15)
-    assert got.status == 1
+    assert (got.status, got.word) == (4, "interrupted")
     assert ends(point) == ["release"]
 
 
@@ -118,7 +128,7 @@ def test_a_second_signal_does_not_cancel_the_rollbacks(chaos: Chaos, point: Bare
     os.kill(process.popen.pid, signal.SIGTERM)
     got = process.finish(15)
     assert last.exists()
-    assert got.status == 1, got.output
+    assert got.status == 4, got.output
 
 
 def test_a_signal_while_rollbacks_run_still_shows(chaos: Chaos, point: BarePoint) -> None:
@@ -127,14 +137,14 @@ def test_a_signal_while_rollbacks_run_still_shows(chaos: Chaos, point: BarePoint
     wait_for(lambda: "Rollback: slow" in process.output.read_text())
     os.kill(process.popen.pid, signal.SIGTERM)
     got = process.finish(15)
-    assert got.status == 1
+    assert got.status == 4
     assert got.journal is not None
     assert got.journal["status"] == "interrupted"
     assert len(got.journal["rollbacks"]) == 2
 
 
 def test_after_kill_9_the_lease_ends_by_keepalive(chaos: Chaos, point: BarePoint) -> None:
-    inject = activity("inject_image_noise", sigma=0.1, rate=1.0, ttl_seconds=600, keepalive_seconds=5)
+    inject = injection(sigma=0.1, rate=1.0, ttl_seconds=600, keepalive_seconds=5)
     process = chaos.start("run", experiment(inject, hold(600)))
     armed(process, point)
     (lease,) = point.book.leases()
@@ -151,7 +161,7 @@ def test_after_kill_9_the_lease_ends_by_keepalive(chaos: Chaos, point: BarePoint
 
 
 def test_keepalives_carry_a_lease_over_several_periods(chaos: Chaos, point: BarePoint) -> None:
-    inject = activity("inject_image_noise", keepalive_seconds=5)
+    inject = injection(keepalive_seconds=5)
     assert chaos.run(experiment(inject, hold(6.5), RELEASE)).status == 0
     (lease,) = point.book.leases()
     assert lease.ended_by == "release"
@@ -159,19 +169,20 @@ def test_keepalives_carry_a_lease_over_several_periods(chaos: Chaos, point: Bare
 
 
 def test_of_two_runs_at_once_the_second_is_refused(chaos: Chaos, point: BarePoint) -> None:
-    first = chaos.start("run", experiment(INJECT, hold(4), RELEASE, title="the first"))
+    first = chaos.start("run", experiment(INJECT, hold(90), RELEASE, title="the first"))
     armed(first, point)
     (lease,) = point.book.leases()
     second = chaos.run(experiment(INJECT, hold(30), RELEASE, title="the second"))
-    assert second.status == 1
+    assert (second.status, second.word) == (3, "not_applied")
     assert lease.spec.owner in second.output
     assert "the first" in second.output
     assert "s left" in second.output
     assert second.journal is not None
     assert second.journal["status"] == "interrupted"
-    assert [entry["activity"]["name"] for entry in second.journal["run"]] == ["inject_image_noise"]
+    assert second.journal["run"] == []
     assert lease.live_at(point.book.clock())
-    assert first.finish().status == 0
+    os.kill(first.popen.pid, signal.SIGTERM)
+    assert first.finish().word == "interrupted"
     assert (lease.ended_by, len(point.book.leases())) == ("release", 1)
 
 
@@ -180,24 +191,24 @@ def test_the_stop_latch_ends_a_run_and_blocks_the_next(chaos: Chaos, point: Bare
     armed(first, point)
     point.client.stop()
     stopped = first.finish()
-    assert stopped.status == 1
+    assert (stopped.status, stopped.word) == (4, "interrupted")
     assert "was ended by 'chaos-mm stop', so this run stops" in stopped.output
     assert stopped.journal is not None
     assert stopped.journal["status"] == "interrupted"
     blocked = chaos.run(experiment(INJECT, RELEASE))
-    assert blocked.status == 1
+    assert (blocked.status, blocked.word) == (3, "not_applied")
     assert "stopped by hand" in blocked.output
     assert "chaos-mm stop --clear" in blocked.output
     assert ends(point) == ["stop"]
     point.client.clear_stop()
-    assert chaos.run(experiment(INJECT, RELEASE)).status == 0
+    assert chaos.run(experiment(INJECT, hold(0.3), RELEASE)).status == 0
     assert ends(point) == ["stop", "release"]
 
 
 def test_an_injection_that_fails_stops_the_run(chaos: Chaos, point: BarePoint) -> None:
-    live = activity("inject_image_noise", selector="live")
+    live = injection(selector="live")
     got = chaos.run(experiment(live, activity("hold", seconds=30)))
-    assert got.status == 1
+    assert (got.status, got.word) == (3, "not_applied")
     assert "--allow-live" in got.output
     assert point.book.leases() == []
     assert got.journal is not None
@@ -205,10 +216,10 @@ def test_an_injection_that_fails_stops_the_run(chaos: Chaos, point: BarePoint) -
 
 
 def test_an_injection_that_fails_in_the_background_stops_the_run_too(chaos: Chaos, point: BarePoint) -> None:
-    live = activity("inject_image_noise", selector="live")
+    live = injection(selector="live")
     process = chaos.start("run", experiment({**live, "background": True}, hold(60)))
     got = process.finish(20)
-    assert got.status == 1
+    assert (got.status, got.word) == (3, "not_applied")
     assert "did not happen, so this run stops" in got.output
     assert point.book.leases() == []
 
@@ -217,7 +228,7 @@ def test_a_background_wait_does_not_keep_a_stopped_run(chaos: Chaos, point: Bare
     process = chaos.start("run", experiment({**hold(60), "background": True}, INJECT, hold(60)))
     armed(process, point)
     os.kill(process.popen.pid, signal.SIGTERM)
-    assert process.finish(15).status == 1
+    assert process.finish(15).status == 4
     assert ends(point) == ["release"]
 
 
@@ -225,23 +236,25 @@ def test_a_point_that_hangs_costs_a_second_at_most(chaos: Chaos, point: BarePoin
     with socket.create_server(("127.0.0.1", 0)) as deaf:  # accepts in the kernel, never answers
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         lease = activity("release", lease="image_noise")
-        process = chaos.start("run", experiment(INJECT, hold(1.5), lease, rollbacks=[]))
+        process = chaos.start("run", experiment(INJECT, hold(1.5), lease))
         armed(process, point)
         point.book.close()
-        point.server.close()
+        point.close()
         with socket.create_server(("127.0.0.1", point.server.port)):
             got = process.finish()
     assert url
     entry = got.activity("release")
     assert entry["status"] == "failed"
-    assert entry["duration"] < 1.1
+    assert entry["duration"] < 1.2
     assert "without keepalives it ends within 10 s" in got.output
+    assert (got.status, got.word) == (5, "not_restored")
+    assert chaos.verdicts()[0]["words"][:2] == ["not_restored", "error"]
 
 
 def test_no_point_at_all_is_refused_before_anything_runs(chaos: Chaos) -> None:
     chaos.environment["CHAOS_MM_PROXY_CONTROL_URL"] = "http://127.0.0.1:9"
     got = chaos.run(experiment(activity("hold", seconds=0), INJECT))
-    assert got.status == 1
+    assert (got.status, got.word) == (3, "not_applied")
     assert "no injection point answers: proxy at http://127.0.0.1:9" in got.output
     assert got.journal is not None
     assert got.journal["run"] == []
@@ -250,20 +263,21 @@ def test_no_point_at_all_is_refused_before_anything_runs(chaos: Chaos) -> None:
 def test_release_never_touches_anothers_lease(chaos: Chaos, point: BarePoint) -> None:
     point.client.put_lease("image_noise", {"owner": "somebody", "fault": "image_noise", "keepalive_seconds": 600})
     got = chaos.run(experiment(RELEASE, activity("release_all")))
-    assert got.status == 0, got.output
+    assert (got.status, got.word) == (3, "not_applied"), got.output  # it injects nothing
     assert "nothing to undo" in got.activity("release")["output"]["reason"]
     assert got.activity("release_all")["output"]["released"] == 0
     assert point.book.armed
 
 
-def test_a_point_replaced_under_the_fault_counts_as_released(chaos: Chaos, point: BarePoint, make_point: Any) -> None:
+def test_a_point_replaced_under_the_fault_ended_early(chaos: Chaos, point: BarePoint, make_point: Any) -> None:
     process = chaos.start("run", experiment(INJECT, hold(2), RELEASE))
     armed(process, point)
     port = point.server.port
-    point.server.close()
+    point.close()
     fresh = make_point(Point.PROXY, port)
     got = process.finish()
-    assert got.status == 0, got.output
+    assert (got.status, got.word) == (4, "error"), got.output  # it left early, so it tested little
+    assert "went with its point" in got.output
     assert got.activity("release")["output"]["ended_by"] == "process"
     assert fresh.book.leases() == []
 
@@ -271,11 +285,11 @@ def test_a_point_replaced_under_the_fault_counts_as_released(chaos: Chaos, point
 def test_a_list_of_points_is_all_or_nothing(chaos: Chaos, point: BarePoint, make_point: Any) -> None:
     other = make_point(Point.PROXY)
     chaos.environment["CHAOS_MM_PROXY_CONTROL_URL"] = f"{point.url}, {other.url}"
-    assert chaos.run(experiment(INJECT, RELEASE)).status == 0
+    assert chaos.run(experiment(INJECT, hold(0.3), RELEASE)).status == 0
     assert ends(point) == ends(other) == ["release"]
     other.client.put_lease("mine", {"owner": "somebody", "fault": "image_noise", "keepalive_seconds": 600})
     refused = chaos.run(experiment(INJECT, RELEASE))
-    assert refused.status == 1
+    assert refused.status == 3
     assert "held by somebody" in refused.output
     assert not point.book.armed
 
@@ -288,6 +302,7 @@ def test_a_probe_without_a_value_cannot_crash_the_run(chaos: Chaos, point: BareP
     got = chaos.run(experiment(INJECT, **{"steady-state-hypothesis": gate}))
     assert got.journal is not None, got.output  # read as strict JSON
     assert got.journal["steady_states"]["before"]["probes"][0]["output"] == "nan"
+    assert (got.status, got.word, got.journal["status"]) == (3, "not_steady", "failed")
     assert point.book.leases() == []
 
 
@@ -300,13 +315,13 @@ def test_another_extensions_list_is_judged_by_its_tolerance(chaos: Chaos) -> Non
     has = {"type": "python", "module": "foreign", "func": "has", "arguments": {"value": ""}}
     judge = {"type": "probe", "name": "has", "provider": has}
     gate = {"title": "fine", "probes": [{"type": "probe", "name": "names", "provider": provider, "tolerance": judge}]}
-    got = chaos.run(experiment(INJECT, RELEASE, **{"steady-state-hypothesis": gate}))
+    got = chaos.run(experiment(INJECT, hold(0.3), RELEASE, **{"steady-state-hypothesis": gate}))
     assert got.status == 0, got.output
 
 
 def test_the_control_at_an_activity_as_well(chaos: Chaos, point: BarePoint) -> None:
     """The toolkit then calls the experiment's hooks once more for each."""
-    got = chaos.run(experiment({**INJECT, "controls": [{**CONTROL, "name": "again"}]}, RELEASE))
+    got = chaos.run(experiment({**INJECT, "controls": [{**CONTROL, "name": "again"}]}, hold(0.3), RELEASE))
     assert got.status == 0, got.output
     assert ends(point) == ["release"]
-    assert len(chaos.summaries()) == 1
+    assert len(chaos.verdicts()) == 1

@@ -112,11 +112,13 @@ def test_init_writes_valid_experiments(clean: Clean) -> None:
         assert valid.returncode == 0, valid.stdout[-2000:] + valid.stderr[-2000:]
 
 
+@pytest.mark.long  # installs 1.6 GB; `make demo` plays the same from the clone
 def test_the_demo_runs_from_the_wheel(clean: Clean, wheel: Path) -> None:
     clean.install(f"{wheel}[demo]")
     short = {f"CHAOS_MM_{phase}_SECONDS": "10" for phase in ("BASELINE", "FAULT", "RECOVERY")}
     done = clean.run("chaos-mm", "demo", "--base-port", str(free_ports(6)), **short)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert done.stdout.count("$ chaos run ") == 3
-    assert "passed" not in done.stdout
+    runs = json.loads((clean.folder / "reports/summary.json").read_text(encoding="utf-8"))["runs"]
+    assert [(one["verdict"], one["expect"]) for one in runs] == [("passed", "passed")] * 3 + [("deviated", "deviated")]
+    assert "Report: reports/index.html" in done.stdout
     assert clean.run("chaos-mm", "demo", "status").returncode == 1

@@ -115,6 +115,22 @@ async def test_a_killed_load_leaves_nothing_running(fake: FakeOpenAI, state: Pat
         await asyncio.sleep(0.3)
 
 
+async def test_a_proxy_that_is_not_there_is_said_at_the_start(fake: FakeOpenAI, state: Path) -> None:
+    dead = await asyncio.to_thread(
+        start, "load", "--proxy-url", "http://me:hidden@127.0.0.1:9", "--control-port", "0", state=state
+    )
+    try:
+        await until(lambda: "nobody answers at 127.0.0.1:9" in dead.log.read_text())
+        assert "hidden" not in dead.log.read_text()
+        client = ControlClient(dead.control_url, read_token(state / "token"))
+        assert client.get("/status")["model"] == "chaos-mm-tiny"
+    finally:
+        await asyncio.to_thread(dead.stop)
+    load = await started(fake, state)
+    await asyncio.to_thread(load.stop)
+    assert "nobody answers" not in load.log.read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

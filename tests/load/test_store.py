@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,19 @@ def test_a_full_disk_is_counted_and_stops_nothing(caplog: pytest.LogCaptureFixtu
     store.close()
     assert (len(store), store.unwritten) == (3, 3)
     assert [line.message for line in caplog.records] == [f"records file cannot be written: {os.strerror(28)}"]
+
+
+def test_a_record_that_came_long_after_its_answer_hides_none() -> None:
+    store = Store()
+    for n in range(10):
+        store.add(record(n, 100.0 + n))
+    store.add(replace(record(99, 99.0), ended_at=99.9))  # its connection stayed open
+    assert [found.id for found in store.since(100.0)] == [f"r{n}" for n in range(10)]
+    assert len(store.since(99.0)) == 11 and store.since(200.0) == []
+
+
+def test_until_when_something_was_forgotten() -> None:
+    store = Store(max_records=2)
+    for n, at in enumerate((5.0, 9.0, 3.0, 11.0)):
+        store.add(record(n, at))
+    assert (store.dropped, store.forgotten_until) == (2, 9.0) and Store().forgotten_until < 0

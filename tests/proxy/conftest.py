@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from chaos_mm.control.api import ControlApi
 from chaos_mm.core.canary import canary_id, canary_key
 from chaos_mm.core.fault import Point
 from chaos_mm.core.injector import Injector
 from chaos_mm.core.lease_book import LeaseBook, Limits
 from chaos_mm.faults import catalogue
-from chaos_mm.proxy.command import TARGETS, ProxySettings, proxy_server
+from chaos_mm.proxy.command import TARGETS, ProxySettings, proxy_server, sampling
 from chaos_mm.proxy.metrics import Metrics
+from chaos_mm.proxy.samples import Samples
 from chaos_mm.proxy.server import upstream_at
 from tests.proxy.wires import Client
 
@@ -29,6 +31,8 @@ class RunningProxy:
     url: str
     book: LeaseBook
     metrics: Metrics
+    samples: Samples
+    control: ControlApi
 
     def inject(self, fault: str = "image_noise", **body: Any) -> str:
         """Put a lease on every request (live) unless told otherwise; its name."""
@@ -76,10 +80,12 @@ def start_proxy() -> StartProxy:
         whole = replace(ProxySettings(upstream, measure_every=1), **settings)
         to = upstream_at(upstream, preserve_host=whole.preserve_host, connect_seconds=whole.connect_seconds)
         with ThreadPoolExecutor(2) as pool:
-            server = proxy_server(whole, to, Injector(book), TOKEN, metrics, pool)
+            samples, routes = sampling(whole.limits, metrics)
+            control = ControlApi(book, TOKEN, version="0", routes=routes)
+            server = proxy_server(whole, to, Injector(book), TOKEN, metrics, pool, samples)
             await server.start("127.0.0.1", 0)
             try:
-                yield RunningProxy(server.url, book, metrics)
+                yield RunningProxy(server.url, book, metrics, samples, control)
             finally:
                 await server.stop(0.2)
 

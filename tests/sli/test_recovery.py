@@ -36,7 +36,7 @@ def test_a_relapse_counts() -> None:
 @pytest.mark.parametrize(
     ("until", "reason"),
     [
-        (14.0, "availability: its window of 5 s after the release is not over"),
+        (14.0, "4 s after the release are less than one window of availability, 5 s"),
         (20.0, "not recovered: availability: ok_ratio is 0, not at least 1"),
     ],
 )

@@ -44,6 +44,15 @@ def test_windows_without_data_are_counted() -> None:
     assert (nothing.answer, nothing.without_data) == (None, 51)
 
 
+def test_windows_with_too_few_samples_do_not_count() -> None:
+    records = [*(record(t, float(t)) for t in range(30)), failed(99, 45.0)]
+    found = worst(records, ok_ratio, start=0.0, end=60.0, window_seconds=10.0, min_samples=5)
+    assert found.answer is not None
+    # From 26 s on a window holds at most 4; without the least one failed request alone would be the worst window.
+    assert (found.answer.value, found.answer.samples, found.windows, found.without_data) == (1.0, 10, 51, 25)
+    assert of_a_minute(records).answer == ok_ratio([records[-1]], 10.0)
+
+
 def test_lower_is_better_for_some() -> None:
     def leaks(records: Sequence[Record], seconds: float) -> Measurement:
         return measure("leak_count", list(records), window_seconds=seconds)
@@ -87,3 +96,9 @@ def test_windows_cover_the_span_and_hold_what_was_due_then(
 def test_between_takes_the_start_and_leaves_the_end() -> None:
     ordered = by_schedule([record(n, float(n)) for n in (3, 1, 2, 0)])
     assert [r.n for r in between(ordered, 1.0, 3.0)] == [1, 2]
+
+
+def test_windows_of_which_records_are_forgotten_have_no_data() -> None:
+    records = [record(n, float(n)) for n in range(20)]
+    found = worst(records, ok_ratio, start=0.0, end=20.0, window_seconds=5.0, known_from=4.0)
+    assert (found.windows, found.without_data, found.started_at) == (16, 5, 5.0)
