@@ -71,12 +71,13 @@ class Arena:
         try:
             time.sleep(one.after_seconds)
             killed_at = time.time()
-            self._kill(run.pid if one.victim == "chaos" else self._pid(one.victim), gone_is_fine=one.victim == "chaos")
+            victim = run.pid if one.victim == "chaos" else self._pid(one.victim)
+            self._kill(victim, gone_is_fine=one.victim == "chaos")
             status = run.wait(RUN_SECONDS * SLACK * 2)
         finally:
             run.kill()
             run.wait()
-        wait_for(self._whole, 60.0)
+        wait_for(lambda: self._whole_without(victim), 60.0)
         wait_for(lambda: not self._live(), (KEEPALIVE_SECONDS + 1.0) * SLACK)
         made = sorted(set(reports.glob("*Z-*")) - known)
         return Aftermath(one, status, killed_at, made, self.control.leases(), log.with_suffix(".out").read_text())
@@ -87,8 +88,11 @@ class Arena:
     def _pid(self, service: str) -> int:
         return next(one.pid for one in self.demo.state().services if one.name == service)
 
-    def _whole(self) -> bool:
+    def _whole_without(self, victim: int) -> bool:
+        """Everything is up, and the supervisor knows by now that the victim is not part of it any more."""
         state = self.demo.state()
+        if victim in {one.pid for one in state.services}:
+            return False
         return state.state == "up" and all(one.state == "up" and _alive(one.pid) for one in state.services)
 
     def _kill(self, pid: int, gone_is_fine: bool) -> None:
