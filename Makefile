@@ -46,7 +46,7 @@ test-fast: $(READY)
 	$(STAGE) test-fast 240 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)"
 
 test-model: $(READY)
-	$(STAGE) test-model 180 $(PYTEST) -m "model and not live and not long"
+	$(STAGE) test-model 160 $(PYTEST) -m "model and not live and not long"
 
 test-live: $(READY)
 	$(STAGE) test-live 300 $(PYTEST) -m "live and not long and not wheel"
@@ -58,11 +58,11 @@ test-wheel: $(READY)
 TRUTH := -n 6 --dist worksteal tests/truth
 
 test-truth: $(READY)
-	$(STAGE) test-truth 240 $(PYTEST) -m "truth and not long" $(TRUTH)
+	$(STAGE) test-truth 200 $(PYTEST) -m "truth and not long" $(TRUTH)
 
 test-truth-312: setup-312
 ifneq ($(PYTHON312),)
-	$(STAGE) test-truth-312 180 .venv312/bin/python -m pytest -q -p no:cacheprovider -m "truth and not long" $(TRUTH)
+	$(STAGE) test-truth-312 120 .venv312/bin/python -m pytest -q -p no:cacheprovider -m "truth and not long" $(TRUTH)
 endif
 
 test-browser: $(READY) setup-browser
@@ -77,7 +77,7 @@ test-kills: $(READY)
 
 test-312: setup-312
 ifneq ($(PYTHON312),)
-	$(STAGE) test-312 150 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
+	$(STAGE) test-312 240 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
 	  -m "$(FAST)" $(SUITES312)
 endif
 
