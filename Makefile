@@ -1,7 +1,7 @@
 # Every target does its own set-up from a fresh clone and is quick when that is done.
 #
 #   make demo       bring up a tiny real model, hurt it four times by `chaos run`, show a report      ~6 min
-#   make test-fast  no model, no processes, no second environment                                     < 3 min
+#   make test-fast  no model, no processes, no second environment                                     ~4 min
 #   make test       everything but the long tests; what CI runs
 #   make test-long  fuzz and soak at length, retraining, a thousand kills: hours
 #   make bench      ours against the known libraries, one table
