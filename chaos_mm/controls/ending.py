@@ -1,5 +1,6 @@
 """The end of a run: what is left is released, everything is asked once more, judged, and put on disk."""
 
+import http
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from chaos_mm.controls.judge import Judged, judge
 from chaos_mm.controls.names import ANSWER_SECONDS, TARGET_URL, given, text_of
 from chaos_mm.controls.phases import Phases
 from chaos_mm.controls.run import HeldLease, Run
-from chaos_mm.controls.target import answers, started_at
+from chaos_mm.controls.target import answered, started_at
 
 __all__ = ["Ended", "Ending", "TargetWatch", "hits_of"]
 
@@ -42,19 +43,29 @@ class TargetWatch:
 
     def __init__(self, run: Run) -> None:
         self._url, self._named = text_of(TARGET_URL, run.configuration), bool(given(TARGET_URL, run.configuration))
-        self._answered, self._started = False, None  # type: bool, float | None
+        self._answered, self._started = 0, None  # type: int, float | None
 
     def begin(self) -> None:
         """Look before anything happens."""
-        self._answered = answers(self._url, ANSWER_SECONDS)
-        self._started = started_at(self._url, ANSWER_SECONDS) if self._answered else None
-        if self._named and not self._answered:
+        self._answered = answered(self._url, ANSWER_SECONDS)
+        self._started = started_at(self._url, ANSWER_SECONDS) if self._there() else None
+        if self._named and not self._there():
             told = f"nothing answers at the target {without_credentials(self._url)}, which the report will name"
             logger.warning(f"chaos_mm: {told}; {TARGET_URL.variable} says where it is")
 
     def gone(self) -> bool:
-        """It answered at the start and does not now; a busy one gets a second chance."""
-        return self._answered and not any(answers(self._url, _TARGET_SECONDS) for _ in range(2))
+        """It answered at the start and does not now; a busy one gets a second chance.
+
+        What answered well and refuses now is gone too: something else sits at its address, or it lost its model.
+        """
+        return self._there() and not any(self._as_before(answered(self._url, _TARGET_SECONDS)) for _ in range(2))
+
+    def _there(self) -> bool:
+        return 0 < self._answered < 500
+
+    def _as_before(self, status: int) -> bool:
+        busy = status == http.HTTPStatus.TOO_MANY_REQUESTS
+        return busy or 0 < status < (400 if self._answered < 400 else 500)
 
     def replaced(self) -> bool | None:
         """Whether another process serves now than at the beginning; None where that cannot be told."""

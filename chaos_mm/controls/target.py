@@ -10,7 +10,7 @@ from typing import Any
 from chaos_mm.control.deadline import ends_at
 from chaos_mm.control.timed import connect, without_credentials
 
-__all__ = ["answers", "complete", "models", "started_at"]
+__all__ = ["answered", "complete", "models", "started_at"]
 
 API_KEY_VARIABLE = "CHAOS_MM_TARGET_API_KEY"
 _MAX_ANSWER_BYTES = 1 << 20
@@ -26,12 +26,12 @@ def models(url: str, timeout: float, secrets: Mapping[str, Any] | None = None) -
     return [str(m["id"]) for m in found if isinstance(m, dict) and "id" in m] if isinstance(found, list) else []
 
 
-def answers(url: str, timeout: float) -> bool:
-    """Whether a service answers there at all, whatever it says short of a server error."""
+def answered(url: str, timeout: float) -> int:
+    """The HTTP status with which the service lists its models; 0 when nothing answers there."""
     try:
-        return _fetch(url, "GET", "/v1/models", None, {}, timeout)[0] < 500
+        return _fetch(url, "GET", "/v1/models", None, {}, timeout)[0]
     except (OSError, http.client.HTTPException, ValueError):
-        return False
+        return 0
 
 
 def started_at(url: str, timeout: float) -> float | None:

@@ -2,13 +2,17 @@
 
 import json
 import re
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
 class Upstream:
-    """OpenAI-compatible as far as the load and ``target_alive`` ask; ``close`` ends it."""
+    """OpenAI-compatible as far as the load and ``target_alive`` ask; ``close`` ends it.
+
+    The port stays taken after that, without anybody listening: a server of another test would answer in its place.
+    """
 
     def __init__(self) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -17,8 +21,14 @@ class Upstream:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
 
     def close(self) -> None:
+        address = self._server.server_address
         self._server.shutdown()
         self._server.server_close()
+        kept = socket.socket()
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(address[:2])
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        kept.detach()  # until this process ends
 
 
 class _Handler(BaseHTTPRequestHandler):
