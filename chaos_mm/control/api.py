@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from chaos_mm.control.messages import Request, Response, Route
 from chaos_mm.control.token import proof
 from chaos_mm.core.errors import BadRequest, ChaosMMError, Forbidden, NotFound, TooLarge, Unauthorized
+from chaos_mm.core.fault import Fault
 from chaos_mm.core.lease import Lease
 from chaos_mm.core.lease_book import LeaseBook
 
@@ -139,7 +140,13 @@ class ControlApi:
     def _faults(self, request: Request) -> Response:
         book = self.book
         here = [f for f in book.catalogue.values() if book.point in f.points and f.target in book.limits.targets]
-        return Response.json({"faults": [fault.schema() for fault in sorted(here, key=lambda f: f.name)]})
+        return Response.json({"faults": [self._declared(fault) for fault in sorted(here, key=lambda f: f.name)]})
+
+    def _declared(self, fault: Fault) -> dict[str, object]:
+        actuator = self.book.actuator
+        if actuator is None:
+            return fault.schema()
+        return {**fault.schema(), **actuator.describe(fault), "refusal": actuator.refusal(fault)}
 
     def _leases(self, request: Request) -> Response:
         found = self.book.leases(request.query.get("owner", ""))

@@ -16,7 +16,7 @@ from chaos_mm.control.server import ControlServer, serve_control
 from chaos_mm.control.token import load_or_create_token
 from chaos_mm.core.fault import Fault, Point, Target
 from chaos_mm.core.injector import Injector
-from chaos_mm.core.lease_book import LeaseBook, Limits
+from chaos_mm.core.lease_book import Actuator, LeaseBook, Limits
 
 _OPTIONS = (
     click.option("--control-host", default="127.0.0.1", show_default=True, help="Address of the control API."),
@@ -120,8 +120,10 @@ def start_control(
     *,
     routes: Sequence[Route] = (),
     metrics: Callable[[], str] = str,
+    actuator: Actuator | None = None,
 ) -> ControlPoint:
-    """Serve the control API of a point; ``targets`` are those this process can act on.
+    """Serve the control API of a point; ``targets`` are those this process can act on,
+    ``actuator`` what begins and ends their harm where no request is handed over.
 
     Raises ChaosMMError when the token file is not safe or the address is taken.
     """
@@ -129,7 +131,7 @@ def start_control(
     limits = Limits(
         settings.max_ttl_seconds, settings.allow_live, settings.max_rate, settings.max_owners, frozenset(targets)
     )
-    book = LeaseBook(catalogue, point=point, limits=limits)
+    book = LeaseBook(catalogue, point=point, limits=limits, actuator=actuator)
     version = importlib.metadata.version("chaostoolkit-multimodal")
     api = ControlApi(book, token, version=version, routes=routes, allow_hosts=settings.allow_hosts, metrics=metrics)
     server = serve_control(

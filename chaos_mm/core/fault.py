@@ -18,7 +18,20 @@ from typing import Any, NamedTuple
 from chaos_mm.core.errors import InvalidParams
 from chaos_mm.core.params import Param, ParamSpec, bind, read_params
 
-__all__ = ["FRAME_WORDS", "TARGETS", "Fault", "Outcome", "Param", "Point", "Shape", "Target", "TargetRow", "fault"]
+__all__ = [
+    "FRAME_WORDS",
+    "TARGETS",
+    "Effect",
+    "Fault",
+    "Outcome",
+    "Param",
+    "Point",
+    "Seam",
+    "Shape",
+    "Target",
+    "TargetRow",
+    "fault",
+]
 
 
 class Target(StrEnum):
@@ -57,6 +70,41 @@ class Shape(StrEnum):
     STREAM = "stream"
     HOLD = "hold"
     IN_PLACE = "in_place"
+
+
+class Seam(StrEnum):
+    """Where inside an engine a fault takes hold. An adapter says which of them it has; the others are refused by name.
+
+    kv: a request's key-value blocks between two steps · kv_load: a load from a KV connector · attention: one call of
+    an attention layer · embedding: what an encoder, projector or Q-Former gives out · gradient: what flows back through
+    one of them · media_key: the hash by which media are known again · encoder_cache: kept encoder outputs and their
+    budget · block_pool: free key-value blocks · scheduler: who runs and who waits · engine_memory: allocations of the
+    engine's process.
+    """
+
+    KV = "kv"
+    KV_LOAD = "kv_load"
+    ATTENTION = "attention"
+    EMBEDDING = "embedding"
+    GRADIENT = "gradient"
+    MEDIA_KEY = "media_key"
+    ENCODER_CACHE = "encoder_cache"
+    BLOCK_POOL = "block_pool"
+    SCHEDULER = "scheduler"
+    ENGINE_MEMORY = "engine_memory"
+
+
+class Effect(StrEnum):
+    """What a fault does to the engine beside its harm; an adapter says which of these its engine does not survive.
+
+    raises: an exception leaves the seam · rows: an encoder gives another number of rows than the prompt has
+    placeholders · exits: the process ends.
+    """
+
+    NONE = ""
+    RAISES = "raises"
+    ROWS = "rows"
+    EXITS = "exits"
 
 
 class Point(StrEnum):
@@ -141,6 +189,10 @@ class Fault:
     presets: Mapping[int, Mapping[str, Any]]
     apply: Callable[..., Any] = field(repr=False)
     known_here: Callable[..., None] | None = field(default=None, repr=False)
+    seam: Seam | None = None
+    effect: Effect = Effect.NONE
+    selectable: bool = True
+    carries_content: bool = False
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         return self.apply(*args, **params)
@@ -184,6 +236,9 @@ class Fault:
             "points": [p.value for p in self.points],
             "doc": self.doc,
             "dose": self.dose,
+            "seam": self.seam.value if self.seam else "",
+            "effect": self.effect.value,
+            "selectable": self.selectable,
             "presets": {str(k): dict(v) for k, v in self.presets.items()},
             "params": [spec.schema() for spec in self.params.values()],
         }
@@ -196,8 +251,17 @@ def fault(
     presets: Mapping[int, Mapping[str, Any]] | None = None,
     points: tuple[Point, ...] | None = None,
     known_here: Callable[..., None] | None = None,
+    seam: Seam | None = None,
+    effect: Effect = Effect.NONE,
+    selectable: bool | None = None,
+    carries_content: bool | None = None,
 ) -> Callable[[Callable[..., Any]], Fault]:
     """Declare a fault. ``points`` may narrow the target's row, never widen it.
+
+    ``seam``: where it takes hold inside an engine; CACHE, SCHEDULER and MEMORY at the agent must name it.
+    ``effect``: what it does to the engine beside its harm. ``selectable``: False where it hurts requests that no
+    selector picks, True where a fault of an unselectable target picks requests itself. ``carries_content``: whether it
+    shows one request's content to another, so that only canaries may suffer it.
 
     ``known_here`` is called with the bound parameters when a point is asked for a lease, and raises InvalidParams for
     what bounds cannot say and the chaos process cannot know: a name that this point does not have.
@@ -216,11 +280,46 @@ def fault(
         _require(not FRAME_WORDS & set(params), f"{name}: {sorted(FRAME_WORDS & set(params))} are words of the frame")
         _require(dose is None or dose in params, f"{name}: dose {dose!r} is no parameter of it")
         graded = MappingProxyType(dict(presets or {}))
-        made = Fault(name, target, row.shape, chosen, doc, params, dose, graded, function, known_here)
+        where = _SEAMS.get(target) if seam is None else seam
+        _require(
+            where is not None or _outside_the_engine(target, chosen),
+            f"{name}: a fault on {target} in an engine names its seam",
+        )
+        made = Fault(
+            name,
+            target,
+            row.shape,
+            chosen,
+            doc,
+            params,
+            dose,
+            graded,
+            function,
+            known_here,
+            where,
+            effect,
+            row.selectable if selectable is None else selectable,
+            row.carries_content if carries_content is None else carries_content,
+        )
         _check_presets(made)
         return made
 
     return declare
+
+
+_SEAMS = MappingProxyType(
+    {
+        Target.KV_CACHE: Seam.KV,
+        Target.ATTENTION: Seam.ATTENTION,
+        Target.EMBEDDING: Seam.EMBEDDING,
+        Target.GRADIENT: Seam.GRADIENT,
+    }
+)
+_MEDIA = frozenset((Target.IMAGE, Target.AUDIO, Target.VIDEO, Target.TEXT))
+
+
+def _outside_the_engine(target: Target, points: tuple[Point, ...]) -> bool:
+    return Point.AGENT not in points or target in _MEDIA
 
 
 def _shape(function: Callable[..., Any]) -> Shape:

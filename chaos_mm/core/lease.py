@@ -117,9 +117,31 @@ class Tally:
         return {"count": self.count, "mean": self.total / self.count, "min": self.low, "max": self.high}
 
 
+@dataclass(frozen=True)
+class Undo:
+    """How far the undo of a lease is, where ending it is not enough. Replaced as a whole, never changed.
+
+    ``pending``: still at work, so the lease is residue; ``proven``: what stood there stands there again; ``figures``:
+    counts such as ``restored_elements`` and ``invalidated_blocks``; ``reason``: why it is not proven.
+    """
+
+    pending: bool = True
+    proven: bool = False
+    reason: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {"pending": self.pending, "proven": self.proven, "reason": self.reason, "figures": dict(self.figures)}
+
+
 @dataclass(eq=False)
 class Lease:
-    """One injection: its spec, its two deadlines on the point's monotonic clock, and its evidence."""
+    """One injection: its spec, its two deadlines on the point's monotonic clock, and its evidence.
+
+    ``sites``: how often it acted at each named place (layer, module, block pool); ``engine``: what the point says of
+    the engine that is hurt (backend, ``fatal`` where it must be restarted); ``undo``: None where its end undoes all.
+    """
 
     name: str
     spec: LeaseSpec
@@ -139,6 +161,9 @@ class Lease:
     errored: int = 0
     reserved: int = 0
     achieved: dict[str, Tally] = field(default_factory=dict)
+    sites: dict[str, int] = field(default_factory=dict)
+    engine: dict[str, Any] = field(default_factory=dict)
+    undo: "Undo | None" = None
 
     def deadline(self) -> float:
         """When it ends by itself."""
@@ -204,7 +229,7 @@ class Lease:
                 "blast_radius": self.spec.radius.to_json(),
                 "mode": self.spec.mode,
                 "seed": self.spec.seed,
-                "state": "live" if live else "ended",
+                "state": "live" if live else "undoing" if self.undo is not None and self.undo.pending else "ended",
                 "ended_by": self.ended_by,
                 "ttl_seconds": self.spec.ttl_seconds,
                 "keepalive_seconds": self.spec.keepalive_seconds,
@@ -214,6 +239,9 @@ class Lease:
                 "applied": self.applied,
                 "errored": self.errored,
                 "achieved": {name: tally.to_json() for name, tally in sorted(self.achieved.items())},
+                "sites": dict(self.sites),
+                "engine": dict(self.engine),
+                "undo": None if self.undo is None else self.undo.to_json(),
                 "started_at": self.started_at,
                 "ended_at": self.ended_at if self.ended_by else None,
                 "last_keepalive_at": self.last_keepalive_at,

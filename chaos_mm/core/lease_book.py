@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from chaos_mm.core.errors import (
     BadRequest,
@@ -41,6 +41,31 @@ class Limits:
     targets: frozenset[Target] = frozenset(Target)
 
 
+class Actuator(Protocol):
+    """What makes a lease real at a point whose faults do not wait for passing requests: the agent and the host.
+
+    The book calls it under its lock, from any thread: each call returns within a quarter of a second.
+    """
+
+    def refusal(self, fault: Fault) -> str:
+        """Why this point cannot run the fault now, by name; empty when it can."""
+
+    def selectable(self, fault: Fault) -> bool:
+        """Whether a selector can pick the requests it hurts here; otherwise it counts as live traffic."""
+
+    def describe(self, fault: Fault) -> Mapping[str, Any]:
+        """What ``GET /faults`` adds here: ``engine``, ``fatal`` (why a restart is needed, else empty) and so on."""
+
+    def begin(self, lease: Lease) -> None:
+        """Start the harm. Raises ChaosMMError when it cannot; the lease does not come to be then."""
+
+    def renew(self, lease: Lease) -> None:
+        """Its keepalive end was moved."""
+
+    def finish(self, lease: Lease) -> None:
+        """It has ended: stop the harm and begin the undo. Never raises; reports through ``lease.undo``."""
+
+
 class LeaseBook:
     """Thread-safe; ``live`` is an immutable snapshot that the hot path reads without a lock."""
 
@@ -51,7 +76,9 @@ class LeaseBook:
         point: Point,
         limits: Limits = Limits(),
         clock: Callable[[], float] = time.monotonic,
+        actuator: Actuator | None = None,
     ) -> None:
+        self.actuator = actuator
         self.catalogue, self.point, self.limits, self.clock = catalogue, point, limits, clock
         self.instance = secrets.token_hex(8)
         self.stopped = False
@@ -170,11 +197,16 @@ class LeaseBook:
         if self.point not in fault.points or fault.target not in self.limits.targets:
             where = ", ".join(fault.points)
             raise NotInjectable(f"{fault.name} acts on {fault.target} at {where}, which this {self.point} cannot do")
+        if self.actuator is not None and (why := self.actuator.refusal(fault)):
+            raise NotInjectable(f"{fault.name}: {why}")
         return fault
 
+    def _selectable(self, fault: Fault) -> bool:
+        return fault.selectable and (self.actuator is None or self.actuator.selectable(fault))
+
     def _check_permission(self, fault: Fault, spec: LeaseSpec) -> None:
-        live = spec.radius.selector.live or not fault.row.selectable
-        if spec.radius.selector.live and fault.row.carries_content:
+        live = spec.radius.selector.live or not self._selectable(fault)
+        if spec.radius.selector.live and fault.carries_content:
             raise Forbidden(f"{fault.name} carries content between requests: selector 'live' is refused, only canaries")
         if not live or spec.mode == "observe":
             return
@@ -216,11 +248,15 @@ class LeaseBook:
 
     def _touch(self, lease: Lease, now: float) -> Lease:
         lease.last_keepalive_at, lease.keepalive_end = now, now + lease.spec.keepalive_seconds
+        if self.actuator is not None:
+            self.actuator.renew(lease)
         return lease
 
     def _start(self, name: str, spec: LeaseSpec, fault: Fault, now: float) -> Lease:
         lease = Lease(name, spec, fault, self.instance, now, now + spec.ttl_seconds, now + spec.keepalive_seconds)
         lease.last_keepalive_at = now
+        if self.actuator is not None:
+            self.actuator.begin(lease)
         self._all.pop((name, spec.owner), None)  # the newest of a name and owner stands last
         self._all[name, spec.owner] = lease
         self.live = (*self.live, lease)
@@ -231,6 +267,8 @@ class LeaseBook:
         with lease.lock:
             lease.end(reason, now)
         self.live = tuple(other for other in self.live if other is not lease)
+        if self.actuator is not None:
+            self.actuator.finish(lease)
         logger.info(
             "lease %s of %s ended by %s, applied %d", lease.name, lease.spec.owner, lease.ended_by, lease.applied
         )
