@@ -270,41 +270,41 @@ def fault(
     """
 
     def declare(function: Callable[..., Any]) -> Fault:
-        name, row = function.__name__, TARGETS[target]
-        doc = inspect.getdoc(function) or ""
-        _require(doc != "", f"{name}: a fault's docstring is its documentation; it has none")
-        _require(_shape(function) in _shapes_for(row.shape), f"{name}: a fault on {target} must be a {row.shape}")
-        chosen = row.points if points is None else points
-        _require(bool(chosen) and set(chosen) <= set(row.points), f"{name}: points must be among {list(row.points)}")
-        params = read_params(function)
-        _require(not FRAME_WORDS & set(params), f"{name}: {sorted(FRAME_WORDS & set(params))} are words of the frame")
-        _require(dose is None or dose in params, f"{name}: dose {dose!r} is no parameter of it")
-        graded = MappingProxyType(dict(presets or {}))
-        where = _SEAMS.get(target) if seam is None else seam
-        _require(
-            where is not None or _outside_the_engine(target, chosen),
-            f"{name}: a fault on {target} in an engine names its seam",
-        )
+        row = TARGETS[target]
         made = Fault(
-            name,
-            target,
-            row.shape,
-            chosen,
-            doc,
-            params,
-            dose,
-            graded,
-            function,
-            known_here,
-            where,
-            effect,
-            row.selectable if selectable is None else selectable,
-            row.carries_content if carries_content is None else carries_content,
+            name=function.__name__,
+            target=target,
+            shape=row.shape,
+            points=row.points if points is None else points,
+            doc=inspect.getdoc(function) or "",
+            params=read_params(function),
+            dose=dose,
+            presets=MappingProxyType(dict(presets or {})),
+            apply=function,
+            known_here=known_here,
+            seam=_SEAMS.get(target) if seam is None else seam,
+            effect=effect,
+            selectable=row.selectable if selectable is None else selectable,
+            carries_content=row.carries_content if carries_content is None else carries_content,
         )
+        _check_declaration(made)
         _check_presets(made)
         return made
 
     return declare
+
+
+def _check_declaration(made: Fault) -> None:
+    name, target, row = made.name, made.target, made.row
+    _require(made.doc != "", f"{name}: a fault's docstring is its documentation; it has none")
+    _require(_shape(made.apply) in _shapes_for(row.shape), f"{name}: a fault on {target} must be a {row.shape}")
+    allowed = bool(made.points) and set(made.points) <= set(row.points)
+    _require(allowed, f"{name}: points must be among {list(row.points)}")
+    words = FRAME_WORDS & set(made.params)
+    _require(not words, f"{name}: {sorted(words)} are words of the frame")
+    _require(made.dose is None or made.dose in made.params, f"{name}: dose {made.dose!r} is no parameter of it")
+    placed = made.seam is not None or _outside_the_engine(target, made.points)
+    _require(placed, f"{name}: a fault on {target} in an engine names its seam")
 
 
 _SEAMS = MappingProxyType(
