@@ -1,7 +1,7 @@
 # Every target does its own set-up from a fresh clone and is quick when that is done.
 #
 #   make demo       bring up a tiny real model, hurt it four times by `chaos run`, show a report      ~6 min
-#   make test-fast  no model, no processes, no second environment                                     ~4 min
+#   make test-fast  no model, no engine, no second environment                                        ~3 min
 #   make test       everything but the long tests; what CI runs
 #   make test-long  fuzz and soak at length, retraining, a thousand kills: hours
 #   make bench      ours against the known libraries, one table
@@ -28,67 +28,85 @@ PYTEST := $(BIN)/python -m pytest -q
 SIDE_BY_SIDE := -n 2 --dist loadfile
 STAGE := .ci/stage
 # What needs no process of the demo, no browser, no second environment.
-FAST := not (long or live or model or wheel or browser or truth or kills or repeats)
+FAST := not (long or live or model or wheel or browser or truth or runs or kills or repeats or vllm)
+# Every fault against its own tests and against what the frame relies on.
+CATALOGUE := tests/contract tests/faults
+# The points that act without passing requests: the agent, over a miniature engine and the demo's model, and the host.
+INSIDE := tests/agent tests/host
 # Checks pages for accessibility inside the browser; npm brings it.
 AXE := axe-core@4.14.1
-# The suites that must also run on Python 3.12 with the newest toolkit.
+# The suites that must also run on Python 3.12 with the newest toolkit; whole runs there are test-truth-312's.
 SUITES312 := tests/core tests/control tests/faults tests/sli tests/edge tests/proxy tests/load tests/cli \
   tests/runner tests/chaos_cli
 
 .NOTPARALLEL:
 .PHONY: demo test-fast test test-long bench check train setup setup-312 setup-browser \
-  test-model test-live test-wheel test-truth test-truth-312 test-browser test-repeats test-kills test-312 clean
+  test-model test-live test-wheel test-truth test-truth-312 test-browser test-repeats test-kills test-312 \
+  test-engine test-catalogue test-agent setup-vllm clean
 
 demo: $(READY)
 	$(BIN)/chaos-mm demo $(if $(BASE_PORT),--base-port $(BASE_PORT))
 
 test-fast: $(READY)
-	$(STAGE) test-fast 240 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)"
+	$(STAGE) test-fast 190 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(addprefix --ignore ,$(CATALOGUE) $(INSIDE))
+
+test-catalogue: $(READY)
+	$(STAGE) test-catalogue 130 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(CATALOGUE)
+
+test-agent: $(READY)
+	$(STAGE) test-agent 240 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST) or (model and not (live or long or vllm))" $(INSIDE)
 
 test-model: $(READY)
-	$(STAGE) test-model 160 $(PYTEST) -m "model and not live and not long"
+	$(STAGE) test-model 110 $(PYTEST) -m "model and not live and not long" $(addprefix --ignore ,$(INSIDE))
 
 test-live: $(READY)
-	$(STAGE) test-live 300 $(PYTEST) -m "live and not long and not wheel"
+	$(STAGE) test-live 220 $(PYTEST) -m "live and not long and not wheel"
 
 test-wheel: $(READY)
-	$(STAGE) test-wheel 120 $(PYTEST) -m "wheel and not long"
+	$(STAGE) test-wheel 50 $(PYTEST) -m "wheel and not long"
 
-# Rows mostly wait for phases to pass, so there are more workers than cores.
+# Real runs mostly wait for phases to pass, so there are more workers than cores.
 TRUTH := -n 6 --dist worksteal tests/truth
+# Beside the rows of the table: whole runs by `chaos run` against bare points, marked `runs`.
+RUNS := tests/edge/test_runs.py tests/edge/test_endings.py
 
 test-truth: $(READY)
-	$(STAGE) test-truth 200 $(PYTEST) -m "truth and not long" $(TRUTH)
+	$(STAGE) test-truth 190 $(PYTEST) -m "(truth or runs) and not long" $(TRUTH) $(RUNS)
 
 test-truth-312: setup-312
 ifneq ($(PYTHON312),)
-	$(STAGE) test-truth-312 120 .venv312/bin/python -m pytest -q -p no:cacheprovider -m "truth and not long" $(TRUTH)
+	$(STAGE) test-truth-312 60 .venv312/bin/python -m pytest -q -p no:cacheprovider -m "truth and not long" $(TRUTH)
 endif
 
 test-browser: $(READY) setup-browser
-	$(STAGE) test-browser 90 $(PYTEST) $(SIDE_BY_SIDE) -m "browser and not long"
+	$(STAGE) test-browser 70 $(PYTEST) $(SIDE_BY_SIDE) -m "browser and not long"
 
 # Each worker has a demo of its own; more of them at once would starve each other's models.
 test-repeats: $(READY)
-	$(STAGE) test-repeats 240 $(PYTEST) -n 2 --dist worksteal -m "repeats and not long" tests/repeats
+	$(STAGE) test-repeats 160 $(PYTEST) -n 2 --dist worksteal -m "repeats and not long" tests/repeats
 
 test-kills: $(READY)
-	$(STAGE) test-kills 270 $(PYTEST) -n 3 --dist worksteal -m "kills and not long" tests/kills
+	$(STAGE) test-kills 140 $(PYTEST) -n 3 --dist worksteal -m "kills and not long" tests/kills
+
+# One real vLLM server at a time: each is three processes on few cores, and takes most of a minute to start.
+test-engine: $(READY) setup-vllm
+	$(STAGE) test-engine 540 $(PYTEST) -m "vllm and not long" tests/agent/vllm
 
 test-312: setup-312
 ifneq ($(PYTHON312),)
-	$(STAGE) test-312 240 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
-	  -m "$(FAST)" $(SUITES312)
+	$(STAGE) test-312 140 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
+	  -m "$(FAST)" --ignore tests/edge/test_end_to_end.py $(SUITES312)
 endif
 
-test: test-fast test-model test-live test-wheel test-truth test-truth-312 test-browser test-repeats test-kills test-312
+test: test-fast test-catalogue test-agent test-model test-live test-wheel test-truth test-truth-312 test-browser test-repeats test-kills test-312 \
+  test-engine
 
 test-long: $(READY) setup-312
 	$(PYTEST) -m "long and not repeats and not kills" --timeout 0
 	$(PYTEST) -n 2 --dist worksteal -m "repeats and long" --timeout 0 tests/repeats
 	$(PYTEST) -n 3 --dist worksteal -m "kills and long" --timeout 0 tests/kills
 ifneq ($(PYTHON312),)
-	.venv312/bin/python -m pytest -q -p no:cacheprovider -m truth $(TRUTH)
+	.venv312/bin/python -m pytest -q -p no:cacheprovider -m "truth or runs" $(TRUTH) $(RUNS)
 endif
 
 bench: $(READY_BENCH)
@@ -109,6 +127,9 @@ setup: $(READY)
 
 setup-browser:
 	@.ci/setup_browser $(AXE)
+
+setup-vllm:
+	@.ci/setup_vllm $(PYTHON)
 
 setup-312:
 ifneq ($(PYTHON312),)
@@ -144,4 +165,4 @@ $(READY312): pyproject.toml constraints.txt
 	  touch $@; }
 
 clean:
-	rm -rf .venv .venv312 .venv.lock .venv312.lock .browser .browser.lock dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv312 .venv.lock .venv312.lock .browser .browser.lock .venv-vllm .venv-vllm.lock dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -31,6 +31,8 @@ COMMANDS: dict[str, Entry] = {
     "objectives": Entry("chaos_mm.commands.objectives:command", "List the objectives that experiments name."),
     "report": Entry("chaos_mm.commands.report:command", "Render the report of a run, or of all runs, once more."),
     "proxy": Entry("chaos_mm.proxy.command:command", "Run the fault proxy before a model server.", "proxy"),
+    "host": Entry("chaos_mm.host.command:command", "Run the host point: memory and processes beside an engine."),
+    "agent": Entry("chaos_mm.agent.command:command", "Run a model server with faults inside its process.", "agent"),
     "load": Entry("chaos_mm.load.command:command", "Run the load: canaries, bystanders and their SLIs.", "load"),
     "target": Entry("chaos_mm.target.command:command", "Run the demo target: a tiny multimodal model.", "target"),
     "version": Entry("chaos_mm.commands.version:command", "Print the versions that matter."),

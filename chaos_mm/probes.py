@@ -12,17 +12,46 @@ from chaoslib.types import Configuration, Secrets
 
 from chaos_mm.controls import run as live
 from chaos_mm.controls.declared import Answer, activity
+from chaos_mm.controls.engine_probes import (
+    agent_loaded,
+    alignment_cosine,
+    attention_collapse,
+    attention_entropy,
+    device_memory,
+    embedding_shift_sigma,
+    forward_progress,
+    generation_alive,
+    health_lie_seconds,
+    host_memory,
+    kv_cache_hit_ratio,
+    kv_cache_usage,
+    nonfinite_count,
+)
 from chaos_mm.controls.evidence import lease_at_points, look_everywhere, ready
+from chaos_mm.controls.inside import hits_at
 from chaos_mm.controls.measuring import answer, no_data, question
 from chaos_mm.controls.names import TARGET_MODEL, TARGET_URL, phase_length, text_of
 from chaos_mm.controls.outcome import ACTION_SECONDS
 from chaos_mm.core.fault import Param
 
 __all__ = [
+    "agent_loaded",
+    "alignment_cosine",
+    "attention_collapse",
+    "attention_entropy",
+    "device_memory",
+    "embedding_shift_sigma",
     "fault_active",
     "fault_hits",
+    "forward_progress",
+    "generation_alive",
+    "health_lie_seconds",
+    "host_memory",
+    "kv_cache_hit_ratio",
+    "kv_cache_usage",
     "lease_evidence",
     "no_residue",
+    "nonfinite_count",
     "points_ready",
     "recovery_seconds",
     "sli",
@@ -111,11 +140,16 @@ def _ask_load(
     return {**answer(asked, owner, phase, configuration, secrets), "sli": asked["sli"], "phase": phase}
 
 
-@_probe(lease=Param("name of the lease"))
-def fault_hits(lease: str, configuration: Configuration = None, secrets: Secrets = None) -> Answer:
-    """How many requests the fault truly changed (``value``) of those its selector met (``samples``)."""
-    found = lease_at_points(live.current(), lease)
-    return {k: v for k, v in found.items() if k != "lease"}
+@_probe(
+    lease=Param("name of the lease"),
+    site=Param("a place inside the engine, as the lease's 'sites' name them; empty: all"),
+)
+def fault_hits(lease: str, site: str = "", configuration: Configuration = None, secrets: Secrets = None) -> Answer:
+    """How many requests the fault truly changed (``value``) of those its selector met (``samples``).
+
+    With a ``site`` (a layer, a head, a module): how often it struck there; ``sites`` tells all of them.
+    """
+    return hits_at(lease_at_points(live.current(), lease), site)
 
 
 @_probe(lease=Param("name of the lease"))

@@ -26,7 +26,7 @@ _base_port = click.option(
 @_base_port
 @click.pass_context
 def command(ctx: click.Context, base_port: int) -> None:
-    """Run the whole demo: bring target, proxy and load up, run the experiments, bring everything down, show a report.
+    """Run the whole demo: bring everything up, run the experiments, bring everything down, show a report.
 
     Three faults that the demo's model takes well, and one at a dose that it cannot: that one is expected to deviate.
     Exit status 0 when each run ended as expected. Reports go to ./reports (CHAOS_MM_REPORTS).
@@ -45,10 +45,10 @@ def command(ctx: click.Context, base_port: int) -> None:
 @_base_port
 @click.pass_obj
 def up(outer_base_port: int, base_port: int) -> None:
-    """Start target, proxy and load in the background; print the `export` lines that point experiments at them."""
+    """Start everything in the background; print the `export` lines that point experiments at it."""
     _check_extras()
     base = base_port if base_port != DEFAULT_BASE else outer_base_port
-    _say("Bringing the demo up: target, proxy and load ...")
+    _say("Bringing the demo up: target, proxy, host point and load ...")
     demo = lifecycle.up(base, _say)
     for name, value in demo.state.exports.items():
         click.echo(f"export {name}={shlex.quote(value)}")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from chaos_mm.commands.tables import aligned, markdown
-from chaos_mm.core.fault import Fault
+from chaos_mm.core.fault import Effect, Fault
 from chaos_mm.core.params import ParamSpec
 from chaos_mm.faults import catalogue, get
 
@@ -16,6 +16,11 @@ __all__ = ["BEGIN", "END", "command", "replaced", "table"]
 
 BEGIN, END = "<!-- faults: begin (written by `chaos-mm faults table --write FILE`) -->", "<!-- faults: end -->"
 _ENDS = {"ttl_seconds": 300, "keepalive_seconds": 10}
+_EFFECTS = {
+    Effect.RAISES: "an exception leaves the seam; an engine that does not survive one says so and must be restarted.",
+    Effect.ROWS: "another number of rows than the prompt has placeholders; an engine may not survive that and says so.",
+    Effect.EXITS: "the process ends; another must take its place, and the verdict looks whether one does.",
+}
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -42,6 +47,8 @@ def show(name: str) -> None:
     """Everything one fault declares, and the action that injects it."""
     fault = get(name.replace("-", "_"))  # experiments are called so
     click.echo(f"{fault.name}  ({fault.target} at {', '.join(fault.points)})\n\n{fault.doc}\n")
+    for line in inside(fault):
+        click.echo(line)
     click.echo(aligned(("parameter", "default", "allowed", "meaning"), [_row(spec) for spec in fault.params.values()]))
     if fault.presets:
         presets = ((severity, _settings(values)) for severity, values in sorted(fault.presets.items()))
@@ -71,6 +78,18 @@ def show_table(write: Path | None, check: Path | None) -> None:
 def first_line(fault: Fault) -> str:
     """The summary of its documentation."""
     return fault.doc.split("\n\n")[0].replace("\n", " ")
+
+
+def inside(fault: Fault) -> list[str]:
+    """What there is to know of a fault inside or beside an engine before it is injected; nothing of the others."""
+    told = [f"Seam inside the engine: {fault.seam}."] if fault.seam else []
+    if fault.effect is not Effect.NONE:
+        told.append(f"Effect: {_EFFECTS[fault.effect]}")
+    if not fault.selectable:
+        told.append("Nobody can be picked out: it counts as live traffic (--allow-live --max-rate at the point).")
+    if fault.carries_content:
+        told.append("It carries content from one request to another, so it is for canaries only.")
+    return [*told, ""] if told else []
 
 
 def activity(fault: Fault) -> dict[str, object]:

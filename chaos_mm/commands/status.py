@@ -38,7 +38,7 @@ def _look(client: ControlClient, health: dict[str, Any]) -> dict[str, Any]:
 
 
 def _live(answer: Answer) -> list[dict[str, Any]]:
-    return [] if answer.error else [lease for lease in answer.value["leases"] if lease["state"] == "live"]
+    return [] if answer.error else [lease for lease in answer.value["leases"] if lease["state"] != "ended"]
 
 
 def _show(answers: list[Answer], live: list[tuple[Answer, dict[str, Any]]]) -> None:

@@ -31,7 +31,9 @@ class ControlClient:
             _ = parts.port
         except ValueError as error:
             raise BadRequest(f"{url.rpartition('@')[2]!r} is no control URL: {error}") from None
-        named = parts.path if parts.scheme == "unix" else parts.hostname
+        # unix://a/b would quietly mean /b, and unix:///a?b the file "a": both are refused.
+        whole = not (parts.netloc or parts.query or parts.fragment)
+        named = whole and parts.path.strip("/") if parts.scheme == "unix" else parts.hostname
         if parts.scheme not in ("http", "https", "unix") or not named:
             raise BadRequest(
                 f"{url!r} is no control URL; it must be http://host:port, https://host:port or unix:///path"

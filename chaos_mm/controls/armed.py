@@ -73,7 +73,7 @@ class Armed:
         reasons = [Reason("error", wrong)] if wrong else []
         reasons += self.telling.refusals
         reasons += refusals(
-            self.experiment, run.configuration, run.secrets, self._load_needed, self.command, run.chosen
+            self.experiment, run.configuration, run.secrets, self._load_needed, self.command, run.chosen, run.fatal
         )
         self._prepare()
         if reasons:
@@ -104,6 +104,8 @@ class Armed:
             logger.info(f"chaos_mm {self.run.id}: a dry run: nothing is injected and nothing is judged")
             return
         logger.info(f"chaos_mm {self.run.id}: watching over this run")
+        for fault, why in sorted(self.run.fatal.items()):
+            logger.warning(f"chaos_mm: inject_{fault}: {why}; the run must end with a replacement that answers")
         self._target.begin()
         if self._load_needed:
             self._start_traffic()

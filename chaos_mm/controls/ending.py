@@ -3,11 +3,11 @@
 import http
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chaos_mm.control.timed import without_credentials
-from chaos_mm.controls.evidence import residue
+from chaos_mm.controls.evidence import await_undo, residue
 from chaos_mm.controls.facts import Facts, Hits, Reason, Residue
 from chaos_mm.controls.judge import Judged, judge
 from chaos_mm.controls.names import ANSWER_SECONDS, TARGET_URL, given, text_of
@@ -21,6 +21,7 @@ logger = logging.getLogger("chaostoolkit")
 _SETTLE_SECONDS = 12.0  # the load gives a request up after ten
 _SETTLE_STEP_SECONDS = 0.5
 _TARGET_SECONDS = 3.0
+_UNDO_SECONDS = 12.0  # a lease that is still being undone then is residue
 
 
 @dataclass
@@ -58,7 +59,13 @@ class TargetWatch:
 
         What answered well and refuses now is gone too: something else sits at its address, or it lost its model.
         """
-        return self._there() and not any(self._as_before(answered(self._url, _TARGET_SECONDS)) for _ in range(2))
+        return self.answers() is False
+
+    def answers(self) -> bool | None:
+        """Whether it answers as it did at the start; None when it did not answer then."""
+        if not self._there():
+            return None
+        return any(self._as_before(answered(self._url, _TARGET_SECONDS)) for _ in range(2))
 
     def _there(self) -> bool:
         return 0 < self._answered < 500
@@ -103,11 +110,12 @@ class Ending:
         if not stopped:
             _settle(self.run, self.phases)
         self.phases.ask_again()
+        await_undo(self.run, _UNDO_SECONDS)
         left, answer = residue(self.run)
         facts = self._facts(told, cut, left)
         slis = {phase: self.phases.measured(phase) for phase in self.phases.lasted}
         ended = Ended(self.run, judge(facts), facts, self.expect, self.phases, slis, residue=answer)
-        ended.recovery, ended.target_replaced = self.phases.recovery(), self.target.replaced()
+        ended.recovery, ended.target_replaced = self.phases.recovery(), facts.target_replaced
         return ended
 
     def without_asking(self, told: list[Reason], *, refused: bool) -> Ended:
@@ -120,6 +128,7 @@ class Ending:
         leases = list(self.run.leases.values())
         hits = tuple(hits_of(lease) for lease in leases if "matched" in lease.evidence)
         begun = [phase for phase in self.phases.lasted if phase == "baseline" or hits or not self.planned]
+        answers = self.target.answers()
         return Facts(
             noted=(*self.run.notes, *told),
             dry=self.dry,
@@ -131,7 +140,9 @@ class Ending:
             cut=cut,
             judged_by_toolkit=self.judged_by_toolkit,
             residue=left,
-            target_gone=self.target.gone(),
+            target_gone=answers is False,
+            target_answers=answers,
+            target_replaced=self.target.replaced(),
         )
 
 
@@ -142,7 +153,21 @@ def hits_of(lease: HeldLease) -> Hits:
     rate = float((told.get("blast_radius") or {}).get("rate", 1.0))
     counts = int(told.get("matched") or 0), int(told.get("applied") or 0)
     mode, ended_by = str(told.get("mode") or "inject"), str(told.get("ended_by") or "")
-    return Hits(lease.name, lease.fault, *counts, rate=rate, mode=mode, ended_by=ended_by, achieved=achieved)
+    found = Hits(lease.name, lease.fault, *counts, rate=rate, mode=mode, ended_by=ended_by, achieved=achieved)
+    return replace(found, **_undo_of(told), fatal=str((told.get("engine") or {}).get("fatal") or ""))
+
+
+def _undo_of(told: Mapping[str, Any]) -> dict[str, Any]:
+    undo = told.get("undo") or {}
+    reason = str(undo.get("reason") or "")
+    said = (
+        "it was still under way when last heard of" if undo.get("pending") else reason or "the point does not say why"
+    )
+    return {
+        "undo": said if undo and not undo.get("proven") else "",
+        "failed": reason if undo.get("proven") else "",
+        "replaced": bool(undo.get("proven") and (undo.get("figures") or {}).get("replacement_pid")),
+    }
 
 
 def _settle(run: Run, phases: Phases) -> None:

@@ -1,5 +1,6 @@
 """What the points say of leases: hits, residue, readiness; as probes' answers."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ from chaos_mm.controls.refusals import check_ready
 from chaos_mm.controls.run import HeldLease, Run, summed
 from chaos_mm.core.errors import ChaosMMError, PointUnreachable, UnknownLease
 
-__all__ = ["lease_at_points", "look_at", "look_everywhere", "ready", "residue"]
+__all__ = ["await_undo", "lease_at_points", "look_at", "look_everywhere", "ready", "residue"]
+
+_UNDO_STEP_SECONDS = 0.1
 
 
 def lease_at_points(run: Run | None, name: str) -> dict[str, Any]:
@@ -42,7 +45,9 @@ def look_at(run: Run, lease: HeldLease) -> dict[str, Any]:
 
 
 def look_everywhere(owner: str, configuration: Mapping[str, Any] | None, secrets: Any) -> dict[str, Any]:
-    """``value``: live leases at every configured address; "no data" when one set by hand does not answer."""
+    """``value``: leases at every configured address that live, or whose undo is under way; "no data" when an address
+    set by hand does not answer.
+    """
     living: list[str] = []
     silent: list[str] = []
     asked = 0
@@ -56,9 +61,25 @@ def look_everywhere(owner: str, configuration: Mapping[str, Any] | None, secrets
             silent.append(f"{url}: {error}")
             continue
         asked += 1
-        living += [f"{one['name']} of {one['owner']} at {url}" for one in leases if one["state"] == "live"]
+        living += [_left(one, url) for one in leases if one["state"] != "ended"]
     answer = {**no_data("; ".join([*silent, *living]), "leases"), "value": float(len(living)), "samples": asked}
     return {**answer, "measured": not silent and asked > 0}
+
+
+def _left(lease: Mapping[str, Any], url: str) -> str:
+    undoing = ", whose undo is under way" if lease["state"] == "undoing" else ""
+    return f"{lease['name']} of {lease['owner']} at {url}{undoing}"
+
+
+def await_undo(run: Run, seconds: float) -> None:
+    """Wait until no lease of the run is being undone, at most so long; what is known of each is made fresh."""
+    until = run.clock() + seconds
+    while undoing := [lease for lease in run.leases.values() if (lease.evidence.get("undo") or {}).get("pending")]:
+        for lease in undoing:
+            lease.evidence = {**look_at(run, lease), "released": lease.released.is_set()}
+        if run.clock() >= until:
+            return
+        time.sleep(_UNDO_STEP_SECONDS)
 
 
 def residue(run: Run) -> tuple[Residue, dict[str, Any]]:
@@ -82,12 +103,12 @@ def residue(run: Run) -> tuple[Residue, dict[str, Any]]:
 
 
 def _living(run: Run, url: str) -> set[str] | None:
-    """Names of this run's leases that live there; None where it does not say."""
+    """Names of this run's leases that live or are being undone there; None where it does not say."""
     try:
         found = open_client(url, run.secrets, ANSWER_SECONDS).leases(run.id)
     except ChaosMMError:
         return None
-    return {str(one.get("name")) for one in found if one.get("state") == "live"}
+    return {str(one.get("name")) for one in found if one.get("state") != "ended"}
 
 
 def _addresses(configuration: Mapping[str, Any] | None) -> list[tuple[str, str]]:

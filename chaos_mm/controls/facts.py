@@ -16,7 +16,12 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True)
 class Hits:
-    """One lease at its end. ``rate``: the share of matching requests it was to hit; ``achieved``: means by name."""
+    """One lease at its end. ``rate``: the share of matching requests it was to hit; ``achieved``: means by name.
+
+    ``undo``: why its undo is not proven, "" where it is or none was needed. ``fatal``: why the engine must be restarted
+    after it; ``replaced``: the point itself saw another process serve in the place of the one that it ended.
+    ``failed``: why the fault did not come to be.
+    """
 
     lease: str
     fault: str
@@ -26,6 +31,15 @@ class Hits:
     mode: str = "inject"
     ended_by: str = "release"
     achieved: Mapping[str, float] = field(default_factory=dict)
+    undo: str = ""
+    fatal: str = ""
+    replaced: bool = False
+    failed: str = ""
+
+    @property
+    def struck_down(self) -> bool:
+        """Whether it may have ended the engine: a point that lives inside goes with it and tells no more."""
+        return bool(self.fatal) and self.mode == "inject" and (self.applied > 0 or self.ended_by == "process")
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Residue:
-    """What is left: ``live`` leases of this run, and those of which nobody can say that they are gone."""
+    """What is left: ``live`` leases of this run, those being undone among them, and those of which nobody can say that
+    they are gone.
+    """
 
     live: int = 0
     unproven: tuple[str, ...] = ()
@@ -61,7 +77,8 @@ class Facts:
     ``refused``: it was not allowed to begin. ``begun``: it did begin. ``dry``: "actions" or "activities" of a dry run.
     ``planned``: names of the leases that the file injects. ``cut``: the phase in which it was stopped, "" when none.
     ``harmless``: nothing in its method could hurt anybody. ``judged_by_toolkit``: it has a hypothesis with probes.
-    ``target_gone``: it answered at the start, not at the end.
+    ``target_gone``: it answered at the start, not at the end. ``target_answers``: as it did at the start; None where
+    nothing answered then. ``target_replaced``: another process serves than at the start; None where nobody can tell.
     """
 
     noted: tuple[Reason, ...] = ()
@@ -77,3 +94,5 @@ class Facts:
     judged_by_toolkit: bool = False
     residue: Residue = Residue()
     target_gone: bool = False
+    target_answers: bool | None = None
+    target_replaced: bool | None = None

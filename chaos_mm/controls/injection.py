@@ -1,5 +1,6 @@
 """One injection: choose the point, ask it for a lease, keep the lease alive. The harm is the point's."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from chaos_mm.core.fault import Fault
 
 __all__ = ["choose_point", "inject"]
 
+logger = logging.getLogger("chaostoolkit")
 _HEALTH_SECONDS = 0.3
 _LEAST_SECONDS = 0.3
 
@@ -119,6 +121,8 @@ def _word(error: ChaosMMError) -> str:
 
 
 def _tell(run: Run, held: HeldLease) -> None:
+    if fatal := (held.evidence.get("engine") or {}).get("fatal"):
+        logger.warning(f"chaos_mm: {held.fault} at the {held.point}: {fatal}")
     shown = {key: held.evidence.get(key) for key in ("params", "blast_radius", "ttl_seconds", "seed", "mode")}
     run.events.write("inject", lease=held.name, fault=held.fault, point=held.point, **shown)
 

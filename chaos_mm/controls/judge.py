@@ -58,7 +58,12 @@ def judge(facts: Facts) -> Judged:
 
 
 def expected_hits(hits: Hits) -> int:
-    """The least requests that a lease must have changed to have tested anything: half of what it was to hit."""
+    """The least requests that a lease must have changed to have tested anything: half of what it was to hit.
+
+    Where its limit ended it, it hit all that it was to; who was matched beside them, in one batch, was to be spared.
+    """
+    if hits.ended_by == "limit":
+        return 1
     return max(1, math.ceil(0.5 * hits.rate * hits.matched))
 
 
@@ -70,7 +75,7 @@ def _of_a_run(facts: Facts) -> Iterator[Reason]:
         yield Reason("not_applied", "the file injects nothing, so nothing was tested")
     yield from _not_injected(facts)
     for hits in facts.hits:
-        yield from _of_lease(hits)
+        yield from _of_lease(hits, died=hits.struck_down and facts.target_replaced is True)
     yield from _too_little(facts)
     for window in facts.windows:
         yield from _of_window(window, facts.cut)
@@ -88,6 +93,24 @@ def _left_behind(facts: Facts) -> Iterator[Reason]:
         yield Reason("not_restored", f"nobody can vouch that the fault is gone: {text}")
     if facts.target_gone:
         yield Reason("not_restored", "the target did not come back: it answered at the start and does not at the end")
+    for hits in facts.hits:
+        if hits.undo:
+            yield Reason("not_restored", f"the undo of {hits.fault} ({hits.lease!r}) is not proven: {hits.undo}")
+        if hits.struck_down and (why := _not_replaced(hits, facts)):
+            yield Reason("not_restored", f"restart needed after {hits.fault} ({hits.lease!r}): {why}")
+
+
+def _not_replaced(hits: Hits, facts: Facts) -> str:
+    """Why nobody can say that another process serves where this fault ended one; "" when one does."""
+    if facts.target_answers is None:
+        return "nothing answered at the target's address at the start, so nobody can vouch for a replacement"
+    if not facts.target_answers:
+        return "the target does not answer"
+    if facts.target_replaced or hits.replaced:
+        return ""
+    if facts.target_replaced is None:
+        return "whether another process serves cannot be told: its /metrics has no process_start_time_seconds"
+    return "the process that served at the start still serves"
 
 
 def _not_injected(facts: Facts) -> Iterator[Reason]:
@@ -99,7 +122,10 @@ def _not_injected(facts: Facts) -> Iterator[Reason]:
             yield Reason("not_applied", f"{lease!r} was never injected")
 
 
-def _of_lease(hits: Hits) -> Iterator[Reason]:
+def _of_lease(hits: Hits, *, died: bool = False) -> Iterator[Reason]:
+    """``died``: the engine went down with the point inside it, as was said beforehand, and another one serves."""
+    if died and hits.ended_by == "process":
+        return
     if hits.ended_by in _EARLY_ENDS:
         yield Reason("error", f"the lease {hits.lease!r} {_EARLY_ENDS[hits.ended_by]} before its release")
     elif hits.ended_by == "stop":
@@ -109,7 +135,7 @@ def _of_lease(hits: Hits) -> Iterator[Reason]:
         yield Reason("not_exercised", f"{hits.fault} was injected with mode: observe, which harms nothing")
     elif hits.applied < least:
         text = f"{hits.fault} hit {hits.applied} of {hits.matched} matching requests; at least {least} count as a test"
-        yield Reason("not_exercised", text)
+        yield Reason("not_exercised", f"{text}: {hits.failed}" if hits.failed else text)
 
 
 def _too_little(facts: Facts) -> Iterator[Reason]:

@@ -30,6 +30,7 @@ logger = logging.getLogger("chaostoolkit")
 SCHEMA = 1
 _SAMPLES_SECONDS = 5.0  # the proxy decodes and draws them when it is asked
 _LEASE_FACTS = ("params", "blast_radius", "mode", "seed", "ttl_seconds", "achieved", "ended_by", "state")
+_POINT_FACTS = ("sites", "engine", "undo")  # of points inside or beside an engine
 _COUNTS = ("matched", "applied", "errored")
 _WINDOW_FACTS = ("measured", "value", "unit", "samples", "window_seconds", "met", "reason", "windows", "without_data")
 
@@ -116,6 +117,7 @@ def _lease(held: "HeldLease", ended: "Ended") -> dict[str, Any]:
         "fault": held.fault,
         "point": held.point,
         **{name: told.get(name) for name in _LEASE_FACTS},
+        **{name: told[name] for name in _POINT_FACTS if told.get(name)},
         **{name: int(told.get(name) or 0) for name in _COUNTS},
         "achieved": told.get("achieved") or {},
         "expected": expected_hits(hits) if hits is not None else 1,

@@ -18,7 +18,7 @@ from chaos_mm.controls.objectives import named_objectives
 from chaos_mm.controls.rules import Activity, activities, broken_rules, injected_fault, injections
 from chaos_mm.controls.run import PHASES
 from chaos_mm.controls.values import wrong_values
-from chaos_mm.core.errors import ChaosMMError, InvalidParams, OwnedByAnother, PointUnreachable, Stopped
+from chaos_mm.core.errors import ChaosMMError, InvalidParams, NotInjectable, OwnedByAnother, PointUnreachable, Stopped
 
 __all__ = ["check_ready", "needs_load", "refusals", "unready", "wrong_in_file"]
 
@@ -35,17 +35,19 @@ def refusals(
     load_needed: bool,
     command: CommandLine,
     chosen: Chosen | None = None,
+    fatal: dict[str, str] | None = None,
 ) -> list[Reason]:
     """Every reason not to begin. A point is only asked when the file is right, and of a dry run not at all.
 
-    ``chosen`` is filled with the points that answered.
+    ``chosen`` is filled with the points that answered, ``fatal`` with why a fault needs a restart afterwards, by fault.
     """
     # Somebody else's experiment under --control-file keeps its own ways: nothing of ours is in it to be undone.
     strategies = command.refusals() if _ours(experiment) else ()
     wrong = [*strategies, *wrong_in_file(experiment, configuration, secrets)]
     if wrong or command.dry:
         return wrong
-    return unready(experiment, configuration, secrets, load_needed, {} if chosen is None else chosen)
+    known = ({} if chosen is None else chosen), ({} if fatal is None else fatal)
+    return unready(experiment, configuration, secrets, load_needed, *known)
 
 
 def wrong_in_file(
@@ -65,9 +67,12 @@ def unready(
     secrets: Mapping[str, Any],
     load_needed: bool,
     chosen: Chosen,
+    fatal: dict[str, str],
 ) -> list[Reason]:
-    """Points that are needed and absent, of another version, stopped, or another's: each is ``not_applied``."""
-    found = [*_unready_points(injections(experiment), configuration, secrets, chosen)]
+    """Points that are needed and absent, of another version, stopped, another's, or refuse the fault: each is
+    ``not_applied``.
+    """
+    found = [*_unready_points(injections(experiment), configuration, secrets, chosen, fatal)]
     found += _unready_load(configuration) if load_needed else ()
     return [Reason("not_applied", text) for text in found]
 
@@ -107,7 +112,11 @@ def _wrong_lengths(configuration: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unready_points(
-    ours: list[Activity], configuration: Mapping[str, Any], secrets: Mapping[str, Any], chosen: Chosen
+    ours: list[Activity],
+    configuration: Mapping[str, Any],
+    secrets: Mapping[str, Any],
+    chosen: Chosen,
+    fatal: dict[str, str],
 ) -> Iterator[str]:
     from chaos_mm import faults
 
@@ -121,6 +130,8 @@ def _unready_points(
             for url in chosen[name, point][1]:
                 check_ready(url)
                 _check_free(url, secrets)
+                declared = _declared(url, name, secrets)
+                fatal |= {name: str(declared["fatal"])} if declared.get("fatal") else {}
         except ChaosMMError as error:
             yield f"inject_{name}: {error}"
 
@@ -134,6 +145,16 @@ def check_ready(url: str) -> None:
         raise PointUnreachable(f"{url} runs chaos_mm {health.get('version')}, here is {__version__}: use one version")
     if health.get("stopped"):
         raise Stopped(f"the {health.get('point')} at {url} was stopped by hand; 'chaos-mm stop --clear' lifts it")
+
+
+def _declared(url: str, name: str, secrets: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the point says of the fault. Raises NotInjectable when it does not have it, or says that it cannot."""
+    for one in open_client(url, secrets, _HEALTH_SECONDS).faults():
+        if one.get("name") == name:
+            if one.get("refusal"):
+                raise NotInjectable(str(one["refusal"]))
+            return one
+    raise NotInjectable(f"the point at {url} cannot run it")
 
 
 def _check_free(url: str, secrets: Mapping[str, Any]) -> None:

@@ -65,7 +65,7 @@ class Run:
 
     ``notes``: what was found true on the way and has a word of the verdict. ``nudged``: the next SIGUSR1 is our own.
     ``halted_by``: the objective whose guard stopped it. ``chosen``: (point, its URLs) that answered when it was armed,
-    by (fault, the point that the file names or "").
+    by (fault, the point that the file names or ""). ``fatal``: why the engine must be restarted, by fault.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class Run:
         self.nudged = False
         self.halted_by = ""
         self.chosen: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
+        self.fatal: dict[str, str] = {}
         self.beat = float("-inf")
         self.leases: dict[str, HeldLease] = {}
         self.phase = ""
@@ -219,12 +220,18 @@ def _note_release(lease: HeldLease, known: list[dict[str, Any]], troubled: bool)
 
 
 def summed(leases: list[dict[str, Any]]) -> dict[str, Any]:
-    """One lease at several points as one: the first that did not end as it should, with the counts added up."""
+    """One lease at several points as one: the first that did not end as it should, with the counts added up, and the
+    undo that is furthest from being proven.
+    """
     if not leases:
         return {}
     counts = {key: sum(int(lease.get(key, 0)) for lease in leases) for key in ("matched", "applied", "errored")}
     early = [lease for lease in leases if lease.get("ended_by") not in ("", "release", "limit", None)]
-    return {**(early or leases)[0], **counts}
+    undos = [lease for lease in leases if lease.get("undo")]
+    pending = [lease for lease in undos if lease["undo"].get("pending")]
+    unproven = [lease for lease in undos if not lease["undo"].get("proven")]
+    worst = next(iter([*pending, *unproven]), {})
+    return {**(early or leases)[0], **counts, **{key: worst[key] for key in ("undo", "state") if key in worst}}
 
 
 _current: Run | None = None

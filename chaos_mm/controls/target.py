@@ -10,7 +10,7 @@ from typing import Any
 from chaos_mm.control.deadline import ends_at
 from chaos_mm.control.timed import connect, without_credentials
 
-__all__ = ["answered", "complete", "models", "started_at"]
+__all__ = ["answered", "complete", "healthy", "metrics", "models", "started_at"]
 
 API_KEY_VARIABLE = "CHAOS_MM_TARGET_API_KEY"
 _MAX_ANSWER_BYTES = 1 << 20
@@ -34,21 +34,46 @@ def answered(url: str, timeout: float) -> int:
         return 0
 
 
+def healthy(url: str, timeout: float) -> bool:
+    """Whether ``/health`` says that all is well: 200, whatever the body, which vLLM leaves empty."""
+    try:
+        return _fetch(url, "GET", "/health", None, {}, timeout)[0] == 200
+    except (OSError, http.client.HTTPException, ValueError):
+        return False
+
+
+def metrics(url: str, timeout: float) -> str:
+    """What ``/metrics`` shows, in Prometheus' text format. Raises OSError in words where there is none."""
+    try:
+        status, answer = _fetch(url, "GET", "/metrics", None, {}, timeout)
+        text = answer.decode()
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"{without_credentials(url)}/metrics: {type(error).__name__}") from None
+    if status != 200:
+        raise OSError(f"{without_credentials(url)}/metrics answers {status}")
+    return text
+
+
 def started_at(url: str, timeout: float) -> float | None:
     """When the serving process began, in seconds since the epoch, or None where its ``/metrics`` does not say.
 
     ``process_start_time_seconds`` is what Prometheus' client libraries export, so vLLM, Triton and the demo target do.
     """
     try:
-        _, answer = _fetch(url, "GET", "/metrics", None, {}, timeout)
-        found = re.search(r"^process_start_time_seconds(?:\{[^}]*\})? ([0-9.eE+]+)$", answer.decode(), re.MULTILINE)
+        answer = metrics(url, timeout)
+    except OSError:
+        return None
+    found = re.search(r"^process_start_time_seconds(?:\{[^}]*\})? ([0-9.eE+]+)$", answer, re.MULTILINE)
+    try:
         return float(found[1]) if found else None
-    except (OSError, http.client.HTTPException, ValueError):
+    except ValueError:
         return None
 
 
-def complete(url: str, model: str, prompt: str, timeout: float, secrets: Mapping[str, Any] | None = None) -> str:
-    """The text of one short greedy completion. Raises OSError in words when there is none."""
+def complete(
+    url: str, model: str, prompt: str | list[dict[str, Any]], timeout: float, secrets: Mapping[str, Any] | None = None
+) -> str:
+    """The text of one short greedy completion of a text or of message parts. Raises OSError in words without one."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": prompt}],

@@ -204,7 +204,7 @@ class Embedding(Protocol):
 
 
 class Gradient(Protocol):
-    """A gradient flowing back through a module, as its full backward hook sees it."""
+    """A gradient flowing back into a module's output, and from there into its weights and what is before it."""
 
     role: str
     module: str

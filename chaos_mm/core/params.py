@@ -139,7 +139,9 @@ def _list(specs: Mapping[str, ParamSpec]) -> str:
 
 def read_params(function: Callable[..., Any]) -> Mapping[str, ParamSpec]:
     """The keyword-only parameters of a fault. Raises TypeError naming function and parameter."""
-    hints = get_type_hints(function, include_extras=True)
+    hints = inspect.get_annotations(function)
+    if any(isinstance(hint, str) for hint in hints.values()):  # resolving is slow, and seldom needed
+        hints = get_type_hints(function, include_extras=True)
     specs = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:

@@ -1,4 +1,4 @@
-"""The demo: target, proxy and load in the background on this machine, under one supervisor.
+"""The demo: target with an agent in it, proxy, host point and load, in the background under one supervisor.
 
 lifecycle   what ``chaos-mm demo up|down|status`` do
 supervisor  the detached process that starts, watches and restarts the others

@@ -39,7 +39,7 @@ def run_all(base_port: int, show: Callable[[str], None]) -> int:
     reports = Path(os.environ.get("CHAOS_MM_REPORTS") or "reports")
     reports.mkdir(parents=True, exist_ok=True)
     with _ending_on_signals():
-        show("Bringing the demo up: target, proxy and load ...")
+        show("Bringing the demo up: target, proxy, host point and load ...")
         demo = lifecycle.up(base_port, show, attached=True)
         try:
             ended = _run_each(demo, reports, show)

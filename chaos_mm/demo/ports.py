@@ -1,4 +1,4 @@
-"""The demo's ports: five beside each other, as the defaults of every URL have them."""
+"""The demo's ports: six beside each other, as the defaults of every URL have them."""
 
 import socket
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Ports:
-    """All ports, counted from ``base``; 3 and 4 above it are the agent's and the host point's."""
+    """All ports, counted from ``base``."""
 
     base: int = DEFAULT_BASE
 
@@ -23,6 +23,8 @@ class Ports:
             "target": self.base,
             "proxy": self.base + 1,
             "proxy control": self.base + 2,
+            "agent control": self.base + 3,
+            "host control": self.base + 4,
             "load control": self.base + 5,
         }
 
@@ -39,8 +41,11 @@ class Ports:
         return {
             "CHAOS_MM_TARGET_URL": self.url("target"),
             "CHAOS_MM_TARGET_MODEL": MODEL,
+            "CHAOS_MM_TARGET_PORT": str(self.by_use["target"]),
             "CHAOS_MM_PROXY_URL": self.url("proxy"),
             "CHAOS_MM_PROXY_CONTROL_URL": self.url("proxy control"),
+            "CHAOS_MM_AGENT_CONTROL_URL": self.url("agent control"),
+            "CHAOS_MM_HOST_CONTROL_URL": self.url("host control"),
             "CHAOS_MM_LOAD_CONTROL_URL": self.url("load control"),
         }
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos_mm.control.state import state_dir
-from chaos_mm.control.token import token_path
+from chaos_mm.control.token import load_or_create_token, token_path
 from chaos_mm.demo.child import Spec
 from chaos_mm.demo.ports import DEFAULT_BASE, MODEL, Ports
 from chaos_mm.demo.service import Service, ServiceFailed
@@ -32,7 +32,10 @@ BACKGROUND_RATE = 12.0  # arrivals are random: phases of ten seconds nearly alwa
 
 
 def specs(ports: Ports, background_rate: float = BACKGROUND_RATE) -> list[Spec]:
-    """Target, proxy and load. Nobody lives here, so this is the one place that allows faults on live traffic."""
+    """Target (with the agent in it), proxy, host point and load.
+
+    Nobody lives here, so this is the one place that allows faults on live traffic.
+    """
     run = (sys.executable, "-P", "-m", "chaos_mm.cli")
     port = {use: str(number) for use, number in ports.by_use.items()}
     live = ("--allow-live", "--max-rate", "1.0")
@@ -40,9 +43,12 @@ def specs(ports: Ports, background_rate: float = BACKGROUND_RATE) -> list[Spec]:
     # Model and reference by name: what the user's environment says is about a service of theirs, not about this one.
     asked = ("--model", MODEL, "--canary-reference", "code", "--background-rate", str(background_rate))
     load = (*run, "load", "--control-port", port["load control"], "--proxy-url", ports.url("proxy"), *asked)
+    agent = (*run, "agent", "run", "--control-url", ports.url("agent control"), *live, "--")
+    target = ("python", "-m", "chaos_mm.cli", "target", "--port", port["target"])
     return [
-        Spec("target", (*run, "target", "--port", port["target"]), ports.url("target"), spare=True),
+        Spec("target", (*agent, *target), ports.url("target"), spare=True),
         Spec("proxy", (*proxy, "--upstream", ports.url("target"), *live), ports.url("proxy")),
+        Spec("host", (*run, "host", "--control-port", port["host control"], *live), ports.url("host control")),
         Spec(
             "load",
             (*load, *live),
@@ -127,6 +133,8 @@ def main(argv: Sequence[str] | None = None, make_specs: Callable[[Ports], list[S
     home, ports = state_dir(), Ports(options.base_port)
     logs = home / "logs"
     logs.mkdir(mode=0o700, exist_ok=True)
+    load_or_create_token()  # the agent stays inert where there is none yet
+    os.environ.setdefault("CHAOS_MM_AGENT_MEASURES", "embedding")  # next to no work at this model's size
     services = [Service(spec, logs, time.monotonic) for spec in make_specs(ports)]
     started = process_started(os.getpid())
     exports = {**ports.exports(), "CHAOS_MM_TOKEN_FILE": str(token_path())}

@@ -83,7 +83,10 @@ class Achieved:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One injection and its evidence. ``expected``: the least of ``applied`` that counts as exercised."""
+    """One injection and its evidence. ``expected``: the least of ``applied`` that counts as exercised.
+
+    ``undo``: how far it is, in words, "" where none was needed; ``fatal``: why a restart was needed.
+    """
 
     name: str
     fault: str
@@ -97,6 +100,9 @@ class Lease:
     achieved: tuple[Achieved, ...]
     ended_by: str
     released: bool
+    sites: Mapping[str, Any]
+    fatal: str
+    undo: str
 
     @classmethod
     def of(cls, told: Any) -> "Lease":
@@ -115,7 +121,24 @@ class Lease:
             achieved=Achieved.all_of(found.get("achieved")),
             ended_by=text(found.get("ended_by")),
             released=flag(found.get("released")),
+            sites=mapping(found.get("sites")),
+            fatal=text(mapping(found.get("engine")).get("fatal")),
+            undo=_undo(mapping(found.get("undo"))),
         )
+
+
+def _undo(told: Mapping[str, Any]) -> str:
+    if not told:
+        return ""
+    if flag(told.get("pending")):
+        return "still under way when last heard of"
+    figures = ", ".join(
+        f"{name} {value:g}"
+        for name, found in mapping(told.get("figures")).items()
+        if (value := number(found)) is not None
+    )
+    said = "proven" if flag(told.get("proven")) else f"NOT PROVEN: {text(told.get('reason')) or 'no reason was given'}"
+    return f"{said} ({figures})" if figures else said
 
 
 @dataclass(frozen=True, slots=True)

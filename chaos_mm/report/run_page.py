@@ -246,6 +246,9 @@ def _lease(one: Lease) -> dict[str, Any]:
         ("Seed", one.seed),
         ("Time to live", duration(one.ttl_seconds) if one.ttl_seconds else ""),
         ("Ended by", ended),
+        ("Acted at", ", ".join(f"{name} {told}" for name, told in pairs(one.sites))),
+        ("Undo", clipped(one.undo, 300)),
+        ("Known beforehand", clipped(one.fatal, 200)),
     ]
     counts = [("selected", one.hits.matched), ("changed", one.hits.applied), ("failed", one.hits.errored)]
     least = [] if one.expected is None else [("needed to count", one.expected)]

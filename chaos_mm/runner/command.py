@@ -22,7 +22,10 @@ logger = logging.getLogger("chaostoolkit")
 
 
 def several(ctx: click.Context, given: Sequence[str], arguments: Sequence[str]) -> int:
-    """Run each in order; the highest exit status. Lines to stdout, what the runs themselves say to stderr."""
+    """Run each in order, those tagged ``fatal`` last; the highest exit status.
+
+    Lines to stdout, what the runs themselves say to stderr.
+    """
     found = options.given(ctx.command, ctx, arguments)
     options.refuse_one_file(found, len(given))
     planned = _planned(ctx, given, found, [""] * len(given))
@@ -52,7 +55,10 @@ def gameday(ctx: click.Context, given: Sequence[str], arguments: Sequence[str], 
 def _planned(
     ctx: click.Context, given: Sequence[str], found: Mapping[str, Sequence[str]], words: Sequence[str]
 ) -> list[Planned]:
-    """Every source is looked at before the first runs: what is wrong with any ends it here, with exit status 4."""
+    """In the order in which they are to run: as given, but those that take the service down come last.
+
+    Every source is looked at before the first runs: what is wrong with any ends it here, with exit status 4.
+    """
     controls = sources.global_controls(ctx.obj["settings_path"], ctx.params.get("control_file") or ())
     handed_on = tuple(word for said in found.values() for word in said)
     planned, read, wrong = [], [], []
@@ -71,7 +77,8 @@ def _planned(
         for text in wrong:
             logger.error(text)
         ctx.exit(EXIT_CODES["error"])
-    return planned
+    last = {one.given for one in read if one.fatal}
+    return sorted(planned, key=lambda one: one.source in last)
 
 
 def _run(ctx: click.Context, planned: Sequence[Planned], view: View) -> list[Ended]:

@@ -35,6 +35,12 @@ class Source:
     expect: str = ""
 
     @property
+    def fatal(self) -> bool:
+        """Whether its tags say that it takes the service down; such a one comes after the others."""
+        tags = (self.experiment or {}).get("tags")
+        return isinstance(tags, list) and "fatal" in tags
+
+    @property
     def refusal(self) -> str:
         """Why it must not run, in one sentence; "" when it may."""
         if not self.ours or self.judged:

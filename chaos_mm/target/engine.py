@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from chaos_mm.core import serving
 from chaos_mm.target import tokens
+from chaos_mm.target.encoder_cache import EncoderCache
 from chaos_mm.target.generation import ModelInput, decode
 from chaos_mm.target.metrics import Metrics
 from chaos_mm.target.network import OmniModel
@@ -53,6 +55,7 @@ class Job:
     entry: ModelInput
     max_tokens: int
     logprobs: int | None = None
+    request_id: str = ""
     arrived: float = field(default_factory=time.monotonic)
     events: "asyncio.Queue[Event]" = field(default_factory=asyncio.Queue)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
@@ -80,6 +83,7 @@ class Engine:
 
     def __init__(self, model: OmniModel, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self.model = model
+        self.encoder_cache = EncoderCache(metrics.count_lookup)
         self._metrics, self._clock = metrics, clock
         self._queue: queue.SimpleQueue[Job | EmbeddingJob | None] = queue.SimpleQueue()
         self._running = 0
@@ -87,7 +91,9 @@ class Engine:
         metrics.watch_queue(lambda: self._running, self._queue.qsize)
 
     def start(self) -> None:
-        """Start the worker thread."""
+        """Say what is served here, and start the worker thread."""
+        serving.announce_model(self.model)
+        serving.announce_cache(self.encoder_cache)
         self._thread.start()
 
     def close(self) -> None:
@@ -95,6 +101,7 @@ class Engine:
         self._queue.put(None)
         if self._thread.is_alive():
             self._thread.join(2.0)
+        serving.withdraw_model(self.model)
 
     def submit(self, job: Job | EmbeddingJob) -> None:
         """Queue a job. Raises Refusal (503) when 512 wait already."""
@@ -136,7 +143,8 @@ class Engine:
         for job in jobs:
             self._metrics.queue_time.observe(self._clock() - job.arrived)
         try:
-            self._decode(jobs)
+            with serving.running([job.request_id for job in jobs], [job.entry.modalities for job in jobs]):
+                self._decode(jobs)
         except Exception as error:  # a broken model answers 500, and the thread lives on
             self._deliver([(job, self._end(job, Failed(error))) for job in jobs if not job.done])
         finally:
@@ -144,8 +152,9 @@ class Engine:
 
     def _decode(self, jobs: Sequence[Job]) -> None:
         before = self._clock()
-        steps = max(job.max_tokens for job in jobs)
-        for step, logits in enumerate(decode(self.model, [job.entry for job in jobs], steps)):
+        steps, inputs = max(job.max_tokens for job in jobs), [job.entry for job in jobs]
+        media = self.encoder_cache.states(self.model, inputs, [job.request_id for job in jobs])
+        for step, logits in enumerate(decode(self.model, inputs, steps, media)):
             chosen = logits.argmax(-1).tolist()
             now = self._clock()
             events: list[tuple[Job, Event]] = []
@@ -159,6 +168,7 @@ class Engine:
                     self._metrics.prompt_tokens.inc(len(job.entry.ids))
                 events += [(job, event) for event in self._advance(job, chosen[row], logits[row])]
             before = now
+            _tell_finished(jobs)
             self._running = sum(not job.done for job in jobs)  # before the news is out
             self._deliver(events)
             if not self._running:
@@ -205,6 +215,13 @@ class Engine:
         self._metrics.prompt_tokens.inc(sum(len(ids) + 1 for ids in job.ids))
         if not job.loop.is_closed():
             job.loop.call_soon_threadsafe(_resolve, job.future, result)
+
+
+def _tell_finished(jobs: Sequence[Job]) -> None:
+    """Rows of answered and given-up jobs are computed on with the batch, and are nobody's."""
+    for row, job in enumerate(jobs):
+        if job.done:
+            serving.finished(row)
 
 
 def make_token(chosen: int, logits: torch.Tensor, logprobs: int | None) -> Token:

@@ -18,15 +18,26 @@ CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(LlamaModel.forward).par
 class ModelInput(NamedTuple):
     """One prompt: token ids, pixels float (3, 64, 96) in 0-1 or None, log-mel plane float (40, 160) or None.
 
-    The ids hold six ``<img>`` (``<aud>``) where pixels (mel) are given, else none.
+    The ids hold six ``<img>`` (``<aud>``) where pixels (mel) are given, else none. The keys know a picture or a
+    recording again by what was decoded; b"": it is never kept.
     """
 
     ids: Sequence[int]
     pixels: torch.Tensor | None = None
     mel: torch.Tensor | None = None
+    pixels_key: bytes = b""
+    mel_key: bytes = b""
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """What the prompt holds: text, and image or audio."""
+        return ("text", *["image"] * (self.pixels is not None), *["audio"] * (self.mel is not None))
 
 
-def media_states(model: OmniModel, inputs: Sequence[ModelInput]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+Media = tuple[torch.Tensor | None, torch.Tensor | None]
+
+
+def media_states(model: OmniModel, inputs: Sequence[ModelInput]) -> Media:
     """Q-Former queries of all pictures and of all speech in the batch, in order."""
     pixels = [entry.pixels for entry in inputs if entry.pixels is not None]
     mels = [entry.mel for entry in inputs if entry.mel is not None]
@@ -35,13 +46,16 @@ def media_states(model: OmniModel, inputs: Sequence[ModelInput]) -> tuple[torch.
     return image, audio
 
 
-def decode(model: OmniModel, inputs: Sequence[ModelInput], steps: int) -> Iterator[torch.Tensor]:
+def decode(
+    model: OmniModel, inputs: Sequence[ModelInput], steps: int, media: Media | None = None
+) -> Iterator[torch.Tensor]:
     """Logits (n, vocabulary) of each next token, at most ``steps`` times; the token fed back is the likeliest one.
 
     Ends by itself where the context is full; a prompt has at most MAX_POSITIONS - 1 tokens.
     Prompts are padded on the left and the padding is masked, so a prompt's answer does not depend on the batch.
+    ``media``: what ``media_states`` gives, where it is at hand already.
     """
-    image, audio = media_states(model, inputs)
+    image, audio = media or media_states(model, inputs)
     length = max(len(entry.ids) for entry in inputs)
     ids = torch.full((len(inputs), length), tokens.PAD)
     for row, entry in enumerate(inputs):

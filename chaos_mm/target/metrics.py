@@ -31,6 +31,8 @@ class Metrics:
         self.queue_time = histogram("request_queue_time_seconds", "Time spent waiting.", _E2E_BUCKETS)
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens processed.")
         self.generation_tokens = counter("generation_tokens", "Tokens generated.")
+        self._cache_queries = counter("mm_cache_queries", "Pictures and recordings looked up in the encoder cache.")
+        self._cache_hits = counter("mm_cache_hits", "Pictures and recordings found in it.")
         self._finished = Counter(
             "vllm:request_success",
             "Requests by how they ended.",
@@ -43,6 +45,11 @@ class Metrics:
     def count_finished(self, reason: str) -> None:
         """One request more that ended by ``reason``, one of FINISHED_REASONS."""
         self._finished.labels(**self._labels, finished_reason=reason).inc()
+
+    def count_lookup(self, hit: bool) -> None:
+        """One medium more that was looked up in the encoder cache."""
+        self._cache_queries.inc()
+        self._cache_hits.inc(hit)
 
     def watch_queue(self, running: Callable[[], float], waiting: Callable[[], float]) -> None:
         """Show these two numbers as ``num_requests_running`` and ``num_requests_waiting``."""

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from chaos_mm.target import media, questions, tokens
 from chaos_mm.target.chat import ChatRequest, check_text, read_chat, read_json
+from chaos_mm.target.encoder_cache import medium_key
 from chaos_mm.target.engine import EmbeddingJob, Engine, Event, Failed, Finished, Job, Token
 from chaos_mm.target.generation import ModelInput
 from chaos_mm.target.metrics import Metrics
@@ -45,7 +46,7 @@ def model_input(text: str, picture: bytes | None, speech: bytes | None) -> Model
         pixels = torch.from_numpy(media.read_picture(picture).copy()).permute(2, 0, 1).float() / 255
     if speech is not None:
         mel = torch.from_numpy(media.read_speech(speech))
-    return ModelInput(ids, pixels, mel)
+    return ModelInput(ids, pixels, mel, medium_key(pixels), medium_key(mel))
 
 
 class TargetServer:
@@ -94,7 +95,7 @@ class TargetServer:
         body = await request.read()
         asked, entry = await self._off_loop(self._prepare_chat, body)
         reply = ChatReply(request[REQUEST_ID], self.name, len(entry.ids), asked.logprobs is not None)
-        job = Job(entry, asked.max_tokens, asked.logprobs)
+        job = Job(entry, asked.max_tokens, asked.logprobs, request[REQUEST_ID])
         return await (
             self._stream(request, job, reply, asked.include_usage) if asked.stream else self._whole(job, reply)
         )
@@ -108,7 +109,7 @@ class TargetServer:
             raise Refusal("response_format is not one of json, text", 400, "response_format")
         entry = await self._off_loop(model_input, questions.QUESTIONS["audio"][0], None, form.file("file"))
         reply = ChatReply(request[REQUEST_ID], self.name, len(entry.ids))
-        await self._collect(Job(entry, MAX_POSITIONS), reply)
+        await self._collect(Job(entry, MAX_POSITIONS, request_id=request[REQUEST_ID]), reply)
         return web.Response(text=reply.text) if shape == "text" else web.json_response({"text": reply.text})
 
     async def embed(self, request: web.Request) -> web.Response:

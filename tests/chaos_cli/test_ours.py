@@ -191,3 +191,12 @@ def test_ours_that_cannot_be_parsed_is_an_error_in_one_sentence(tmp_path: Path) 
     done = chaos(tmp_path, "--no-version-check", "run", "x.json")
     assert (done.status, len(done.text.strip().splitlines())) == (4, 1), done.text
     assert "x.json: cannot be read: Expecting property name" in done.text
+
+
+def test_what_takes_the_service_down_runs_last(tmp_path: Path, addresses: dict[str, str]) -> None:
+    write(tmp_path, a=short(tags=["fatal"]), b=short(), c=short(tags=["mild"]))
+    done = chaos(tmp_path, "run", "a.json", "b.json", "c.json", **addresses)
+    began = [folder.name.partition("Z-")[2][0] for folder in folders(tmp_path)]
+    times = {json.loads((folder / "verdict.json").read_text())["started"]: folder for folder in folders(tmp_path)}
+    order = [times[at].name.partition("Z-")[2][0] for at in sorted(times)]
+    assert (sorted(began), order) == (["a", "b", "c"], ["b", "c", "a"]), done.text

@@ -11,6 +11,7 @@ from chaos_mm.control.client import ControlClient
 from chaos_mm.control.point import ControlPoint, PointSettings, start_control
 from chaos_mm.controls.names import POINT_NAMES
 from chaos_mm.core.fault import Point, Target
+from chaos_mm.faults import get
 from tests.core.samples import CATALOGUE
 
 Cli = Callable[..., Result]
@@ -27,7 +28,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def point(state: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlPoint]:
-    served = start_control(PointSettings("http://127.0.0.1:0"), Point.PROXY, CATALOGUE, frozenset(Target))
+    known = {**CATALOGUE, "image_noise": get("image_noise")}
+    served = start_control(PointSettings("http://127.0.0.1:0"), Point.PROXY, known, frozenset(Target))
     for name in POINT_NAMES.values():
         monkeypatch.setenv(name.variable, served.server.url)
     yield served

@@ -28,6 +28,18 @@ def test_show_has_every_parameter_and_a_usable_activity(cli: Cli, name: str) -> 
     assert catalogue()[name].bind(provider["arguments"]) == provider["arguments"]
 
 
+def test_show_says_what_a_fault_does_to_an_engine(cli: Cli) -> None:
+    for name, words in {
+        "kv_cache_swap": ("Seam inside the engine: kv.", "canaries only"),
+        "attention_error": ("Seam inside the engine: attention.", "Effect: an exception"),
+        "process_kill": ("Effect: the process ends", "live traffic"),
+        "embedding_rows": ("Effect: another number of rows",),
+    }.items():
+        shown = cli("faults", "show", name).stdout
+        assert all(word in shown for word in words), shown
+    assert "Seam" not in cli("faults", "show", "image_noise").stdout
+
+
 def test_show_takes_the_name_that_its_experiment_has(cli: Cli) -> None:
     assert cli("faults", "show", "image-noise").stdout == cli("faults", "show", "image_noise").stdout
 

@@ -1,4 +1,4 @@
-"""The real demo: target, proxy and load as processes, by the commands that a person types."""
+"""The real demo: target, proxy, host point and load as processes, by the commands that a person types."""
 
 import json
 import os

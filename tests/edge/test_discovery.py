@@ -32,6 +32,8 @@ FRAME = {
 }
 WAITING = {"whole_phase": ("boolean", False), "phase_seconds": ("number", 0.0)}
 ON_LEASE = {"lease": ("string", NEEDED), **GIVEN}
+AT_SITE = {"site": ("string", "")}
+ALIVE = {"modality": ("string", "text")}
 VALUE = {"value": ("mapping", {})}
 PINNED: dict[tuple[str, str], dict[str, Any]] = {
     ("action", "release"): ON_LEASE,
@@ -55,7 +57,7 @@ PINNED: dict[tuple[str, str], dict[str, Any]] = {
         **GIVEN,
     },
     ("probe", "recovery_seconds"): {"objectives": ("string", ""), **WAITING, **GIVEN},
-    ("probe", "fault_hits"): ON_LEASE,
+    ("probe", "fault_hits"): {"lease": ("string", NEEDED), "site": ("string", ""), **GIVEN},
     ("probe", "fault_active"): ON_LEASE,
     ("probe", "lease_evidence"): ON_LEASE,
     ("probe", "no_residue"): {"own": ("boolean", False), **GIVEN},
@@ -65,6 +67,24 @@ PINNED: dict[tuple[str, str], dict[str, Any]] = {
         "timeout_seconds": ("number", 5.0),
         **GIVEN,
     },
+    ("probe", "agent_loaded"): {"seam": ("string", ""), **GIVEN},
+    ("probe", "kv_cache_usage"): GIVEN,
+    ("probe", "kv_cache_hit_ratio"): GIVEN,
+    ("probe", "generation_alive"): {**ALIVE, "timeout_seconds": ("number", 5.0), **GIVEN},
+    ("probe", "health_lie_seconds"): {
+        **ALIVE,
+        "window_seconds": ("number", 5.0),
+        "timeout_seconds": ("number", 1.0),
+        **GIVEN,
+    },
+    ("probe", "forward_progress"): {"window_seconds": ("number", 3.0), **GIVEN},
+    ("probe", "device_memory"): {"figure": ("string", "free"), **GIVEN},
+    ("probe", "host_memory"): {"figure": ("string", "available"), **GIVEN},
+    ("probe", "nonfinite_count"): {**AT_SITE, **GIVEN},
+    ("probe", "attention_entropy"): {**AT_SITE, "normalised": ("boolean", False), **GIVEN},
+    ("probe", "attention_collapse"): {**AT_SITE, "figure": ("string", "vanished_heads"), **GIVEN},
+    ("probe", "embedding_shift_sigma"): {**AT_SITE, **GIVEN},
+    ("probe", "alignment_cosine"): {**AT_SITE, **GIVEN},
     ("probe", "within_objective"): {"objective": ("string", NEEDED), **VALUE, **GIVEN},
     ("probe", "at_least"): {"threshold": ("number", NEEDED), **VALUE, "min_samples": ("integer", 0)},
     ("probe", "at_most"): {"threshold": ("number", NEEDED), **VALUE, "min_samples": ("integer", 0)},

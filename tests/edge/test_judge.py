@@ -156,6 +156,46 @@ def test_what_is_left_behind_comes_first(changes: dict[str, Any], text: str) -> 
     assert text in judged.why
 
 
+def test_an_undo_that_is_not_proven_is_left_behind() -> None:
+    judged = judge(replace(WELL, hits=(replace(HIT, undo="2 blocks hold what nobody wrote"),)))
+    assert judged.words == ("not_restored",)
+    assert judged.why == "the undo of image_noise ('noise') is not proven: 2 blocks hold what nobody wrote"
+
+
+@pytest.mark.parametrize(
+    ("answers", "replaced", "text"),
+    [
+        (None, True, "nothing answered at the target's address at the start"),
+        (False, True, "the target does not answer"),
+        (True, None, "its /metrics has no process_start_time_seconds"),
+        (True, False, "the process that served at the start still serves"),
+        (True, True, ""),
+    ],
+)
+def test_after_a_fatal_fault_another_process_must_serve(answers: bool | None, replaced: bool | None, text: str) -> None:
+    fatal = replace(HIT, fatal="restart needed: it exits")
+    judged = judge(replace(WELL, hits=(fatal,), target_answers=answers, target_replaced=replaced))
+    assert (judged.word == "passed") is (text == "")
+    assert text in judged.why
+    # What the fault never did needs no restart, and what the point itself saw replaced is.
+    idle = replace(fatal, applied=0)
+    assert judge(replace(WELL, hits=(idle,), target_answers=True, target_replaced=False)).words == ("not_exercised",)
+    seen = replace(fatal, replaced=True)
+    assert judge(replace(WELL, hits=(seen,), target_answers=True, target_replaced=False)).words == ("passed",)
+
+
+def test_a_point_that_died_with_its_engine_is_no_error_once_another_serves() -> None:
+    died = replace(HIT, fatal="restart needed: it exits", applied=0, ended_by="process")
+    assert judge(replace(WELL, hits=(died,), target_answers=True, target_replaced=True)).words == ("passed",)
+    still = judge(replace(WELL, hits=(died,), target_answers=True, target_replaced=False))
+    assert still.words == ("not_restored", "error", "not_exercised")
+
+
+def test_why_a_fault_did_not_come_to_be_is_told() -> None:
+    judged = judge(replace(WELL, hits=(replace(HIT, applied=0, failed="it broke on the way up"),)))
+    assert judged.words == ("not_exercised",) and judged.why.endswith(": it broke on the way up")
+
+
 def test_a_refused_run_is_judged_by_its_refusals_alone() -> None:
     refused = Facts(noted=(Reason("not_applied", "absent"),), refused=True, planned=("noise",))
     assert judge(refused).words == ("not_applied",)

@@ -152,9 +152,12 @@ def test_every_rule_has_an_example() -> None:
     assert {rule for rule, _ in BROKEN} == set(RULES)
 
 
+LEVELS = {rule.level for rule in RULES.values()}
+
+
 def test_the_guide_lists_every_rule_as_it_is() -> None:
     guide = (REPOSITORY / "docs" / "writing-an-experiment.md").read_text(encoding="utf-8")
-    rows = [line for line in guide.splitlines() if line.startswith("| `")]
+    rows = [line for line in guide.splitlines() if line.startswith("| `") and line.split(" | ")[1] in LEVELS]
     assert rows == [f"| `{name}` | {rule.level} | {rule.demand} |" for name, rule in RULES.items()]
 
 

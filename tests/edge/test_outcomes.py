@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from chaoslib.exceptions import ActivityFailed, InterruptExecution, InvalidActivity
 
-from chaos_mm import actions, probes, tolerances
+from chaos_mm import actions, faults, probes, tolerances
 from chaos_mm.controls import run as live
 from chaos_mm.controls.declared import activity
 from chaos_mm.controls.measuring import no_data
@@ -34,8 +34,20 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "fault_active": {"lease": "image_noise"},
     "points_ready": {"points": "proxy,agent,host,load"},
     "target_alive": {"timeout_seconds": 0.5},
+    "generation_alive": {"timeout_seconds": 0.5},
+    "health_lie_seconds": {"window_seconds": 1.0, "timeout_seconds": 0.5},
+    "forward_progress": {"window_seconds": 1.0},
 }
-DEADLINES = {"hold": 0.2, "sli": 0.2 + ACTION_SECONDS, "no_residue": 5.0, "points_ready": 5.0, "target_alive": 0.5}
+DEADLINES = {
+    "hold": 0.2,
+    "sli": 0.2 + ACTION_SECONDS,
+    "no_residue": 5.0,
+    "points_ready": 5.0,
+    "target_alive": 0.5,
+    "generation_alive": 0.5 + ACTION_SECONDS,
+    "health_lie_seconds": 1.5 + ACTION_SECONDS,
+    "forward_progress": 1.0 + ACTION_SECONDS,
+}
 ALL = [*((actions, name) for name in actions.__all__), *((probes, name) for name in probes.__all__)]
 
 
@@ -61,7 +73,8 @@ def hung(slow: str) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize(("module", "name"), ALL, ids=[name for _, name in ALL])
 def test_everything_ends_by_its_deadline_though_bytes_keep_coming(module: Any, name: str, hung: dict[str, Any]) -> None:
-    given = {"point": "proxy"} if name.startswith("inject_") else ARGUMENTS.get(name, {})
+    fault = faults.catalogue().get(name.removeprefix("inject_"))
+    given = {"point": fault.points[0].value} if fault is not None else ARGUMENTS.get(name, {})
     began = time.monotonic()
     if module is actions and name not in ("hold", "stop_load"):
         with pytest.raises(ActivityFailed, match=r"\A[^\n]*timed out[^\n]*\Z"):

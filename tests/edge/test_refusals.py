@@ -6,6 +6,8 @@ from typing import Any
 from chaos_mm.controls.command_line import CommandLine
 from chaos_mm.controls.facts import Reason
 from chaos_mm.controls.refusals import refusals
+from chaos_mm.core.fault import Fault
+from chaos_mm.core.lease import Lease
 from tests.edge.chaos import Chaos, experiment, injection
 from tests.edge.conftest import CLOSED, BarePoint
 
@@ -72,3 +74,42 @@ def test_strategies_come_first() -> None:
     reasons = refusals(_asks_for("picture-answers"), {}, {}, False, CommandLine())
     assert [one.word for one in reasons] == ["error"]
     assert "strategy" in reasons[0].reason
+
+
+class Refusing:
+    """A point that runs nothing, and says what is fatal."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def refusal(self, fault: Fault) -> str:
+        return self.why
+
+    def selectable(self, fault: Fault) -> bool:
+        return True
+
+    def describe(self, fault: Fault) -> dict[str, Any]:
+        return {"fatal": "restart needed: it exits"}
+
+    def begin(self, lease: Lease) -> None:
+        """Nothing."""
+
+    renew = finish = begin
+
+
+def test_what_the_point_says_it_cannot_is_not_applied_and_what_is_fatal_is_known(point: BarePoint, token: str) -> None:
+    command, secrets = CommandLine(rollbacks="always"), {"token": token}
+    there, fatal = {"proxy_control_url": point.url}, dict[str, str]()
+    point.book.actuator = Refusing("")
+    assert refusals(_injects(), there, secrets, False, command, None, fatal) == []
+    assert fatal == {"image_noise": "restart needed: it exits"}
+    point.book.actuator = Refusing("no NVIDIA device: NVML counts none")
+    (refused,) = refusals(_injects(), there, secrets, False, command)
+    assert refused == Reason("not_applied", "inject_image_noise: no NVIDIA device: NVML counts none")
+
+
+def test_a_fault_that_the_point_does_not_have_is_not_applied(point: BarePoint, token: str) -> None:
+    point.book.catalogue = {}
+    there = {"proxy_control_url": point.url}
+    (refused,) = refusals(_injects(), there, {"token": token}, False, CommandLine(rollbacks="always"))
+    assert refused == Reason("not_applied", f"inject_image_noise: the point at {point.url} cannot run it")

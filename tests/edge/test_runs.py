@@ -13,6 +13,8 @@ from chaos_mm.core.fault import Point
 from tests.edge.chaos import CONTROL, Chaos, activity, armed, experiment, hold, injection, wait_for
 from tests.edge.conftest import BarePoint
 
+pytestmark = pytest.mark.runs
+
 INJECT = injection(sigma=0.1)
 RELEASE = activity("release", lease="image_noise")
 

@@ -17,11 +17,12 @@ from tests.edge.chaos import activity as ours
 
 HEAVY = ("numpy", "PIL", "torch", "aiohttp", "transformers", "soundfile", "cryptography", "scipy")
 MEASURE = """
-import chaoslib.experiment, chaoslib.run, sys, time
-before = set(sys.modules)
+import sys, time
 began = time.process_time()
+import chaoslib.experiment, chaoslib.run
+toolkit, before = time.process_time(), set(sys.modules)
 import chaos_mm.actions
-print(time.process_time() - began, *(set(sys.modules) - before))
+print((time.process_time() - toolkit) / (toolkit - began), *(set(sys.modules) - before))
 """
 
 
@@ -43,7 +44,10 @@ def test_the_toolkit_still_validates_by_binding(chaos: Chaos) -> None:
 
 
 def test_importing_the_actions_is_cheap(tmp_path: Path) -> None:
-    """CPU time over what the toolkit has loaded anyway, with compiled files as any installation has them."""
+    """CPU time as a share of what the toolkit takes to load, with compiled files as any installation has them.
+
+    On a core of its own that is some 50 ms; a share holds on a busy one too.
+    """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {**kept, "PYTHONPYCACHEPREFIX": str(tmp_path)}
     argv = [sys.executable, "-c", MEASURE]
@@ -51,7 +55,7 @@ def test_importing_the_actions_is_cheap(tmp_path: Path) -> None:
         subprocess.run(argv, capture_output=True, text=True, check=True, env=environment).stdout.split()
         for _ in range(8)
     ]
-    assert min(float(first) for first, *_ in found) <= 0.050
+    assert min(float(first) for first, *_ in found) <= 0.5
     assert not {name.partition(".")[0] for name in found[0][1:]} & set(HEAVY)
 
 

@@ -17,8 +17,13 @@ class Upstream:
     def __init__(self) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.daemon_threads = True
+        self._server.started = 1e9  # type: ignore[attr-defined]
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+
+    def replace(self) -> None:
+        """From now on as if another process served."""
+        self._server.started += 1.0  # type: ignore[attr-defined]
 
     def close(self) -> None:
         address = self._server.server_address
@@ -36,6 +41,10 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
+        if self.path == "/metrics":
+            told = f"process_start_time_seconds {self.server.started}\n"  # type: ignore[attr-defined]
+            self._send(told.encode(), "text/plain")
+            return
         self._send(json.dumps({"data": [{"id": "digits"}]}).encode(), "application/json")
 
     def do_POST(self) -> None:

@@ -49,15 +49,19 @@ def test_the_catalogue_loads_nothing_heavy():
     assert not set(_run(code).split()) & set(HEAVY)
 
 
-def test_the_catalogue_costs_little_on_top_of_core():
+def test_the_catalogue_costs_a_fraction_of_what_the_toolkit_itself_does():
     code = (
-        "import time, importlib.metadata, chaos_mm.core.fault, chaos_mm.core.rng\n"
+        "import time\n"
         "start = time.process_time()\n"
+        "import chaoslib.experiment, chaoslib.run\n"
+        "toolkit = time.process_time()\n"
+        "import chaos_mm.core.fault, chaos_mm.core.rng\n"
+        "core = time.process_time()\n"
         "from chaos_mm.faults import catalogue\n"
         "catalogue()\n"
-        "print(time.process_time() - start)"
+        "print((time.process_time() - core) / (toolkit - start))"
     )
-    assert min(float(_run(code)) for _ in range(3)) < 0.020
+    assert min(float(_run(code)) for _ in range(5)) < 0.4
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.house.conftest import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 BROUGHT_BY_USERS = {"tiktoken"}  # a fault may be asked for an encoding of it, and says so where it is absent
+BROUGHT_BY_VLLM = {"prometheus-client", "vllm"}  # the plugin lives inside a vLLM and brings none
 HEAVY = {"numpy", "pillow", "torch", "transformers", "aiohttp", "scipy", "cryptography"}
 
 
@@ -46,19 +47,22 @@ def distributions(module: str) -> frozenset[str]:
 installed = cache(packages_distributions)
 
 
-@pytest.mark.parametrize("part", ["proxy", "load", "target"])
-def test_an_extra_brings_what_its_part_imports(part: str) -> None:
-    brought = names(EXTRAS[part]) | names(PROJECT["dependencies"])
+@pytest.mark.parametrize(
+    ("part", "extra"), [(part, part) for part in ("proxy", "load", "target", "agent")] + [("host", "gpu")]
+)
+def test_an_extra_brings_what_its_part_imports(part: str, extra: str) -> None:
+    brought = names(EXTRAS[extra]) | names(PROJECT["dependencies"])
+    brought |= BROUGHT_BY_VLLM if part == "agent" else set()
     for path, module in imported(ROOT / "chaos_mm" / part):
-        assert distributions(module) & brought, f"{path} imports {module}, which [{part}] does not bring"
+        assert distributions(module) & brought, f"{path} imports {module}, which [{extra}] does not bring"
 
 
-def test_faults_and_core_run_on_what_the_proxy_brings() -> None:
-    brought = names(EXTRAS["proxy"]) | names(PROJECT["dependencies"])
+def test_faults_and_core_run_on_what_proxy_and_agent_bring() -> None:
+    brought = names(EXTRAS["proxy"]) | names(EXTRAS["agent"]) | names(PROJECT["dependencies"])
     for part in ("core", "faults", "control"):
         for path, module in imported(ROOT / "chaos_mm" / part):
             known = distributions(module) & (brought | BROUGHT_BY_USERS)
-            assert known, f"{path} imports {module}, which [proxy] does not bring"
+            assert known, f"{path} imports {module}, which neither [proxy] nor [agent] brings"
 
 
 def test_the_chaos_process_needs_nothing_heavy() -> None:
@@ -73,7 +77,7 @@ def test_no_extra_brings_what_nobody_imports() -> None:
     used = {name for path in ("chaos_mm", "training") for _, m in imported(ROOT / path) for name in distributions(m)}
     # transformers loads them by itself; the bench and dev tools are run, not imported by the package.
     used |= {"tokenizers", "safetensors"}
-    for extra in ("proxy", "load", "target", "agent"):
+    for extra in ("proxy", "load", "target", "agent", "gpu"):
         assert names(EXTRAS[extra]) <= used, f"[{extra}] brings {sorted(names(EXTRAS[extra]) - used)} for nothing"
 
 

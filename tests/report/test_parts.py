@@ -41,3 +41,21 @@ def test_units_are_those_of_the_slis() -> None:
 def test_what_is_no_object_is_left_out() -> None:
     assert all_of(Phase, [{"name": "fault"}, 3, None]) == (Phase("fault", 0.0, None),)
     assert all_of(Phase, {"name": "fault"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("undo", "words"),
+    [
+        (None, ""),
+        ({"pending": True, "proven": False, "reason": "", "figures": {}}, "still under way when last heard of"),
+        (
+            {"pending": False, "proven": True, "reason": "", "figures": {"restored_elements": 4096.0}},
+            "proven (restored_elements 4096)",
+        ),
+        ({"pending": False, "proven": False, "reason": "stuck", "figures": {}}, "NOT PROVEN: stuck"),
+        ({"pending": False, "proven": False}, "NOT PROVEN: no reason was given"),
+    ],
+)
+def test_how_far_an_undo_is_in_words(undo: object, words: str) -> None:
+    lease = Lease.of({"undo": undo, "engine": {"fatal": "restart needed: it exits"}, "sites": {"layer 3": 2}})
+    assert (lease.undo, lease.fatal, dict(lease.sites)) == (words, "restart needed: it exits", {"layer 3": 2})

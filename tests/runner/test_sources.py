@@ -121,3 +121,10 @@ def test_a_file_that_names_its_own_parts_again_is_looked_at_once(tmp_path: Path)
     nested += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12)]
     (tmp_path / "a.yaml").write_text("\n".join(["title: t", "itself: &a [*a]", *nested]))
     assert read(str(tmp_path / "a.yaml")).ours is False
+
+
+@pytest.mark.parametrize(
+    ("tags", "fatal"), [(["agent", "fatal"], True), (["fatally"], False), ("fatal", False), (None, False)]
+)
+def test_a_tag_says_that_it_takes_the_service_down(tmp_path: Path, tags: Any, fatal: bool) -> None:
+    assert read(written(tmp_path, {"tags": tags})).fatal is fatal

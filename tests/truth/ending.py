@@ -83,6 +83,35 @@ TARGET = (
     Scenario("the service under test answers at both ends", passed(), target=True),
 )
 
+FATAL = PointScript(fatal="restart needed: the process ends")
+UNDO = (
+    Scenario(
+        "the undo is proven a second after the release", passed(), point=PointScript(undo="proven", undo_seconds=1)
+    ),
+    Scenario("the undo cannot be proven", Expected("not_restored", 5), point=PointScript(undo="unproven")),
+    Scenario("the undo does not end", Expected("not_restored", 5), point=PointScript(undo="never")),
+    Scenario(
+        "a fault after which a restart is needed, and another process serves",
+        passed(),
+        point=FATAL,
+        target=True,
+        steps=(Step("armed", "replace-target", delay=0.3),),
+        output="restart needed: the process ends",
+    ),
+    Scenario(
+        "a fault after which a restart is needed, and the same process serves on",
+        Expected("not_restored", 5),
+        point=FATAL,
+        target=True,
+    ),
+    Scenario(
+        "the point says beforehand that it cannot",
+        refused("not_applied", 3),
+        point=PointScript(refusal="no NVIDIA device: NVML counts none"),
+        output="no NVIDIA device: NVML counts none",
+    ),
+)
+
 # Where the engine is when the signal comes, and what the output says when it has got there.
 PLACES = {
     "a foreground action": (experiment(inject(), hold(30.0), RELEASE), "Action: hold"),
@@ -203,6 +232,7 @@ ENDING = {
     "Rollbacks": ROLLBACKS,
     "Leases that end by themselves": DYING,
     "The service under test": TARGET,
+    "Undo, and faults after which a restart is needed": UNDO,
     "Signals": (*SIGNALS, *MORE_SIGNALS),
     "Pauses": PAUSES,
 }

@@ -199,6 +199,9 @@ class Play:
             self.load.close()
         elif step.do == "close-target":
             self._close_target()
+        elif step.do == "replace-target":
+            assert self.target is not None
+            self.target.replace()
         elif step.do == "remove":
             shutil.rmtree(_filled(step.what, self.folder))
 

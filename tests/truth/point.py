@@ -10,7 +10,8 @@ import chaos_mm
 from chaos_mm.control.api import ControlApi, Request, Response
 from chaos_mm.control.client import ControlClient
 from chaos_mm.control.server import ControlServer, serve_control
-from chaos_mm.core.fault import Point
+from chaos_mm.core.fault import Fault, Point
+from chaos_mm.core.lease import Lease, Undo
 from chaos_mm.core.lease_book import LeaseBook, Limits
 from chaos_mm.faults import catalogue
 
@@ -24,7 +25,8 @@ class PointScript:
     ``matched``: share of the canaries that its selector meets. ``applied``, ``errored``: shares of those. ``achieved``:
     what each application reports. ``refuses``: methods on /leases that it answers with 500 and does not obey; POST are
     keepalives. ``slow_seconds``: how long it takes over a PUT. ``foreign``: a lease of another owner lives there from
-    the beginning.
+    the beginning. ``refusal``: why it cannot run any fault. ``fatal``: why a restart is needed after one.
+    ``undo``: proven, unproven or never ("": ending a lease is enough), ``undo_seconds`` after its end.
     """
 
     matched: float = 1.0
@@ -37,6 +39,45 @@ class PointScript:
     version: str = ""
     latched: bool = False
     foreign: bool = False
+    refusal: str = ""
+    fatal: str = ""
+    undo: str = ""
+    undo_seconds: float = 0.0
+
+
+class _Actuator:
+    """Harms nothing, and undoes as its script says."""
+
+    def __init__(self, script: PointScript) -> None:
+        self._script = script
+
+    def refusal(self, fault: Fault) -> str:
+        return self._script.refusal
+
+    def selectable(self, fault: Fault) -> bool:
+        return True
+
+    def describe(self, fault: Fault) -> Mapping[str, Any]:
+        return {"fatal": self._script.fatal}
+
+    def begin(self, lease: Lease) -> None:
+        lease.engine = {"fatal": self._script.fatal} if self._script.fatal else {}
+
+    def renew(self, lease: Lease) -> None:
+        """Nothing."""
+
+    def finish(self, lease: Lease) -> None:
+        if not self._script.undo:
+            return
+        lease.undo = Undo()
+        if self._script.undo != "never":
+            timer = threading.Timer(self._script.undo_seconds, self._undone, [lease])
+            timer.daemon = True
+            timer.start()
+
+    def _undone(self, lease: Lease) -> None:
+        proven = self._script.undo == "proven"
+        lease.undo = Undo(False, proven, "" if proven else "2 blocks hold what nobody wrote", {"restored_elements": 7})
 
 
 class _Api(ControlApi):
@@ -59,7 +100,7 @@ class ScriptedPoint:
     def __init__(self, token: str, script: PointScript, port: int = 0) -> None:
         self.script, self._token = script, token
         limits = Limits(max_ttl_seconds=script.max_ttl_seconds)
-        self.book = LeaseBook(catalogue(), point=Point.PROXY, limits=limits)
+        self.book = LeaseBook(catalogue(), point=Point.PROXY, limits=limits, actuator=_Actuator(script))
         api = _Api(self.book, token, version=script.version or chaos_mm.__version__)
         self.server: ControlServer = serve_control(api, f"http://127.0.0.1:{port}")
         self.url = self.server.url

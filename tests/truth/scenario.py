@@ -14,8 +14,8 @@ class Step:
     """Something that happens while the process runs: ``do`` with ``what``, ``delay`` seconds after ``seen`` is true.
 
     ``seen``: "armed" (a lease of the run lives), "start", or a text that must stand in the process's output. ``do``:
-    signal (its name), close-point, replace-point, stop-point, close-load, close-target, or remove (a path in the row's
-    folder); "" only waits.
+    signal (its name), close-point, replace-point, stop-point, close-load, close-target, replace-target, or remove (a
+    path in the row's folder); "" only waits.
     """
 
     seen: str
