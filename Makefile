@@ -63,7 +63,7 @@ test-live: $(READY)
 	$(STAGE) test-live 220 $(PYTEST) -m "live and not long and not wheel"
 
 test-wheel: $(READY)
-	$(STAGE) test-wheel 50 $(PYTEST) -m "wheel and not long"
+	$(STAGE) test-wheel 40 $(PYTEST) -m "wheel and not long"
 
 # Real runs mostly wait for phases to pass, so there are more workers than cores.
 TRUTH := -n 6 --dist worksteal tests/truth
@@ -75,27 +75,28 @@ test-truth: $(READY)
 
 test-truth-312: setup-312
 ifneq ($(PYTHON312),)
-	$(STAGE) test-truth-312 60 .venv312/bin/python -m pytest -q -p no:cacheprovider -m "truth and not long" $(TRUTH)
+	$(STAGE) test-truth-312 90 .venv312/bin/python -m pytest -q -p no:cacheprovider \
+	  -m "(truth or runs) and not long" $(TRUTH) $(RUNS)
 endif
 
 test-browser: $(READY) setup-browser
-	$(STAGE) test-browser 70 $(PYTEST) $(SIDE_BY_SIDE) -m "browser and not long"
+	$(STAGE) test-browser 60 $(PYTEST) $(SIDE_BY_SIDE) -m "browser and not long"
 
 # Each worker has a demo of its own; more of them at once would starve each other's models.
 test-repeats: $(READY)
-	$(STAGE) test-repeats 160 $(PYTEST) -n 2 --dist worksteal -m "repeats and not long" tests/repeats
+	$(STAGE) test-repeats 200 $(PYTEST) -n 2 --dist worksteal -m "repeats and not long" tests/repeats
 
 test-kills: $(READY)
-	$(STAGE) test-kills 140 $(PYTEST) -n 3 --dist worksteal -m "kills and not long" tests/kills
+	$(STAGE) test-kills 180 $(PYTEST) -n 3 --dist worksteal -m "kills and not long" tests/kills
 
 # One real vLLM server at a time: each is three processes on few cores, and takes most of a minute to start.
 test-engine: $(READY) setup-vllm
-	$(STAGE) test-engine 540 $(PYTEST) -m "vllm and not long" tests/agent/vllm
+	$(STAGE) test-engine 490 $(PYTEST) -m "vllm and not long" tests/agent/vllm
 
 test-312: setup-312
 ifneq ($(PYTHON312),)
-	$(STAGE) test-312 140 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
-	  -m "$(FAST)" --ignore tests/edge/test_end_to_end.py $(SUITES312)
+	$(STAGE) test-312 160 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
+	  -m "$(FAST)" $(SUITES312)
 endif
 
 test: test-fast test-catalogue test-agent test-model test-live test-wheel test-truth test-truth-312 test-browser test-repeats test-kills test-312 \
@@ -145,7 +146,7 @@ $(READY): pyproject.toml constraints.txt
 	@exec 9>.venv.lock; flock 9; [ $@ -nt pyproject.toml -a $@ -nt constraints.txt ] || { \
 	  set -e; [ -x $(BIN)/python ] || $(PYTHON) -m venv .venv; \
 	  $(BIN)/python -m pip install -q -c constraints.txt hatchling torch==2.13.0; \
-	  $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[demo,dev]'; \
+	  $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[demo,dev,serve]'; \
 	  touch $@; }
 
 $(READY_BENCH): $(READY)
