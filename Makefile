@@ -48,16 +48,16 @@ demo: $(READY)
 	$(BIN)/chaos-mm demo $(if $(BASE_PORT),--base-port $(BASE_PORT))
 
 test-fast: $(READY)
-	$(STAGE) test-fast 190 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(addprefix --ignore ,$(CATALOGUE) $(INSIDE))
+	$(STAGE) test-fast 260 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(addprefix --ignore ,$(CATALOGUE) $(INSIDE))
 
 test-catalogue: $(READY)
-	$(STAGE) test-catalogue 130 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(CATALOGUE)
+	$(STAGE) test-catalogue 80 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(CATALOGUE)
 
 test-agent: $(READY)
-	$(STAGE) test-agent 240 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST) or (model and not (live or long or vllm))" $(INSIDE)
+	$(STAGE) test-agent 160 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST) or (model and not (live or long or vllm))" $(INSIDE)
 
 test-model: $(READY)
-	$(STAGE) test-model 110 $(PYTEST) -m "model and not live and not long" $(addprefix --ignore ,$(INSIDE))
+	$(STAGE) test-model 130 $(PYTEST) -m "model and not live and not long" $(addprefix --ignore ,$(INSIDE))
 
 test-live: $(READY)
 	$(STAGE) test-live 220 $(PYTEST) -m "live and not long and not wheel"

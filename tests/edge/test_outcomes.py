@@ -48,7 +48,10 @@ DEADLINES = {
     "health_lie_seconds": 1.5 + ACTION_SECONDS,
     "forward_progress": 1.0 + ACTION_SECONDS,
 }
-ALL = [*((actions, name) for name in actions.__all__), *((probes, name) for name in probes.__all__)]
+# One function makes every inject action: a fault of each point stands for the rest.
+INJECTED = {fault.points[0]: f"inject_{name}" for name, fault in faults.catalogue().items()}
+WRITTEN = [name for name in actions.__all__ if not name.startswith("inject_")]
+ALL = [*((actions, name) for name in (*WRITTEN, *INJECTED.values())), *((probes, name) for name in probes.__all__)]
 
 
 @pytest.fixture
