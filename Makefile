@@ -1,7 +1,7 @@
 # Every target does its own set-up from a fresh clone and is quick when that is done.
 #
 #   make demo       bring up a tiny real model, hurt it four times by `chaos run`, show a report      ~6 min
-#   make test-fast  no model, no engine, no second environment                                        ~3 min
+#   make test-fast  no model, no engine, no second environment                                        ~4 min
 #   make test       everything but the long tests; what CI runs
 #   make test-long  fuzz and soak at length, retraining, a thousand kills: hours
 #   make bench      ours against the known libraries, one table
@@ -48,22 +48,22 @@ demo: $(READY)
 	$(BIN)/chaos-mm demo $(if $(BASE_PORT),--base-port $(BASE_PORT))
 
 test-fast: $(READY)
-	$(STAGE) test-fast 260 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(addprefix --ignore ,$(CATALOGUE) $(INSIDE))
+	$(STAGE) test-fast 240 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(addprefix --ignore ,$(CATALOGUE) $(INSIDE))
 
 test-catalogue: $(READY)
 	$(STAGE) test-catalogue 80 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(CATALOGUE)
 
 test-agent: $(READY)
-	$(STAGE) test-agent 160 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST) or (model and not (live or long or vllm))" $(INSIDE)
+	$(STAGE) test-agent 150 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST) or (model and not (live or long or vllm))" $(INSIDE)
 
 test-model: $(READY)
 	$(STAGE) test-model 130 $(PYTEST) -m "model and not live and not long" $(addprefix --ignore ,$(INSIDE))
 
 test-live: $(READY)
-	$(STAGE) test-live 220 $(PYTEST) -m "live and not long and not wheel"
+	$(STAGE) test-live 280 $(PYTEST) -m "live and not long and not wheel"
 
 test-wheel: $(READY)
-	$(STAGE) test-wheel 40 $(PYTEST) -m "wheel and not long"
+	$(STAGE) test-wheel 50 $(PYTEST) -m "wheel and not long"
 
 # Real runs mostly wait for phases to pass, so there are more workers than cores.
 TRUTH := -n 6 --dist worksteal tests/truth
@@ -71,11 +71,11 @@ TRUTH := -n 6 --dist worksteal tests/truth
 RUNS := tests/edge/test_runs.py tests/edge/test_endings.py
 
 test-truth: $(READY)
-	$(STAGE) test-truth 190 $(PYTEST) -m "(truth or runs) and not long" $(TRUTH) $(RUNS)
+	$(STAGE) test-truth 180 $(PYTEST) -m "(truth or runs) and not long" $(TRUTH) $(RUNS)
 
 test-truth-312: setup-312
 ifneq ($(PYTHON312),)
-	$(STAGE) test-truth-312 90 .venv312/bin/python -m pytest -q -p no:cacheprovider \
+	$(STAGE) test-truth-312 110 .venv312/bin/python -m pytest -q -p no:cacheprovider \
 	  -m "(truth or runs) and not long" $(TRUTH) $(RUNS)
 endif
 
@@ -84,18 +84,18 @@ test-browser: $(READY) setup-browser
 
 # Each worker has a demo of its own; more of them at once would starve each other's models.
 test-repeats: $(READY)
-	$(STAGE) test-repeats 200 $(PYTEST) -n 2 --dist worksteal -m "repeats and not long" tests/repeats
+	$(STAGE) test-repeats 190 $(PYTEST) -n 2 --dist worksteal -m "repeats and not long" tests/repeats
 
 test-kills: $(READY)
-	$(STAGE) test-kills 180 $(PYTEST) -n 3 --dist worksteal -m "kills and not long" tests/kills
+	$(STAGE) test-kills 170 $(PYTEST) -n 3 --dist worksteal -m "kills and not long" tests/kills
 
 # One real vLLM server at a time: each is three processes on few cores, and takes most of a minute to start.
 test-engine: $(READY) setup-vllm
-	$(STAGE) test-engine 490 $(PYTEST) -m "vllm and not long" tests/agent/vllm
+	$(STAGE) test-engine 450 $(PYTEST) -m "vllm and not long" tests/agent/vllm
 
 test-312: setup-312
 ifneq ($(PYTHON312),)
-	$(STAGE) test-312 160 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
+	$(STAGE) test-312 150 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
 	  -m "$(FAST)" $(SUITES312)
 endif
 
