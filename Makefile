@@ -80,7 +80,7 @@ ifneq ($(PYTHON312),)
 endif
 
 test-browser: $(READY) setup-browser
-	$(STAGE) test-browser 60 $(PYTEST) $(SIDE_BY_SIDE) -m "browser and not long"
+	$(STAGE) test-browser 80 $(PYTEST) $(SIDE_BY_SIDE) -m "browser and not long"
 
 # Each worker has a demo of its own; more of them at once would starve each other's models.
 test-repeats: $(READY)
