@@ -54,7 +54,7 @@ test-catalogue: $(READY)
 	$(STAGE) test-catalogue 80 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(CATALOGUE)
 
 test-agent: $(READY)
-	$(STAGE) test-agent 150 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST) or (model and not (live or long or vllm))" $(INSIDE)
+	$(STAGE) test-agent 130 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST) or (model and not (live or long or vllm))" $(INSIDE)
 
 test-model: $(READY)
 	$(STAGE) test-model 130 $(PYTEST) -m "model and not live and not long" $(addprefix --ignore ,$(INSIDE))
@@ -87,7 +87,7 @@ test-repeats: $(READY)
 	$(STAGE) test-repeats 190 $(PYTEST) -n 2 --dist worksteal -m "repeats and not long" tests/repeats
 
 test-kills: $(READY)
-	$(STAGE) test-kills 170 $(PYTEST) -n 3 --dist worksteal -m "kills and not long" tests/kills
+	$(STAGE) test-kills 190 $(PYTEST) -n 3 --dist worksteal -m "kills and not long" tests/kills
 
 # One real vLLM server at a time: each is three processes on few cores, and takes most of a minute to start.
 test-engine: $(READY) setup-vllm
