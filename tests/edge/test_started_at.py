@@ -1,33 +1,10 @@
 """Whether another process serves than before is read from its start time, in Prometheus' usual words."""
 
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import pytest
 
 from chaos_mm.controls.target import started_at
+from tests.edge.canned import canned
 from tests.ports import free_ports
-
-
-@pytest.fixture
-def metrics() -> Iterator[HTTPServer]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(self.server.text)  # type: ignore[attr-defined]
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 @pytest.mark.parametrize(
@@ -41,9 +18,10 @@ def metrics() -> Iterator[HTTPServer]:
         (b"", None),
     ],
 )
-def test_the_start_time_is_read_or_unknown(metrics: HTTPServer, text: bytes, at: float | None) -> None:
-    metrics.text = text  # type: ignore[attr-defined]
-    assert started_at(f"http://127.0.0.1:{metrics.server_address[1]}", 2.0) == at
+def test_the_start_time_is_read_or_unknown(text: bytes, at: float | None) -> None:
+    with canned() as metrics:
+        metrics.text = text
+        assert started_at(metrics.url, 2.0) == at
 
 
 def test_a_silent_address_is_unknown() -> None:

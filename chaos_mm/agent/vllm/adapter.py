@@ -1,7 +1,6 @@
 """vLLM as the control process knows it: which seams there are, what kills it, and how a clean state is proven."""
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Coroutine, Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any, Protocol
 
 from chaos_mm.agent.adapter import Adapter, NotYet
 from chaos_mm.agent.vllm import gate, proof
+from chaos_mm.agent.vllm.calls import waited
 from chaos_mm.agent.vllm.embeddings import PLACES
 from chaos_mm.agent.vllm.facts import WORKER_SEAMS, fault_refusal
 from chaos_mm.agent.who import OWN_PREFIX
@@ -182,13 +182,7 @@ class VllmAdapter(Adapter):
 
     def _wait(self, work: Coroutine[Any, Any, Any], seconds: float = _RPC_SECONDS + 5.0) -> Any:
         """Run it in the server's loop; the caller is another thread. Raises ChaosMMError when it takes too long."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result(seconds)
-        except TimeoutError:
-            with contextlib.suppress(Exception):
-                future.cancel()
-            raise ChaosMMError(f"vLLM did not answer the agent within {seconds:g} s") from None
+        return waited(self._loop, work, seconds, "vLLM")
 
 
 def _inert(answers: Sequence[Mapping[str, Any]]) -> str:

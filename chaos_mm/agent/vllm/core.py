@@ -24,7 +24,6 @@ __all__ = ["CORE_SEAMS", "CoreAgent", "agent_of", "install"]
 
 logger = logging.getLogger("chaos_mm.agent")
 CORE_SEAMS: Final = frozenset({Seam.BLOCK_POOL, Seam.SCHEDULER, Seam.MEDIA_KEY, Seam.ENCODER_CACHE})
-_ATTRIBUTE: Final = "chaos_mm_agent"
 _Made = TypeVar("_Made")
 _WAKE_SECONDS: Final = 0.05
 _WORKER_SECONDS: Final = 10.0
@@ -209,10 +208,7 @@ def agent_of(core: Any) -> CoreAgent | None:
 
     Plugins are loaded inside the constructor of the engine core, so this cannot be earlier.
     """
-    found = core.__dict__.get(_ATTRIBUTE, False)
-    if found is False:
-        found = core.__dict__[_ATTRIBUTE] = _built(core)
-    agent: CoreAgent | None = found
+    agent: CoreAgent | None = process.built_once(core, _built)
     return agent
 
 
@@ -249,7 +245,7 @@ def _waking(real: Callable[..., None]) -> Callable[..., None]:
             _guarded(agent.tick)
         real(core, request_type, request)
         if agent is not None and agent.media.expects and request_type == EngineCoreRequestType.ADD:
-            agent.media.arrived(request[0].request_id)
+            _guarded(agent.media.arrived, request[0].request_id)
 
     return _handle_client_request
 
@@ -257,7 +253,7 @@ def _waking(real: Callable[..., None]) -> Callable[..., None]:
 def _adding(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def preprocess_add_request(core: Any, request: Any) -> Any:
-        agent = core.__dict__.get(_ATTRIBUTE)  # built by the loop alone
+        agent = core.__dict__.get(process.ATTRIBUTE)  # built by the loop alone
         return real(core, request) if agent is None else agent.add(lambda asked: real(core, asked), request)
 
     return preprocess_add_request

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from chaos_mm.agent.adapter import NotYet
 from chaos_mm.agent.vllm import memory
+from chaos_mm.agent.vllm.calls import waited
 from chaos_mm.agent.vllm.core import CORE_SEAMS
 from chaos_mm.control.token import read_token
 from chaos_mm.core.canary import canary_id, canary_key
@@ -136,12 +137,10 @@ class CoreLink:
         return self._client.engine_core.call_utility_async("chaos_mm_core", question, list(arguments))
 
     def _wait(self, work: Any, seconds: float) -> Any:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return future.result(seconds)
-        except TimeoutError:
-            future.cancel()
-            raise ChaosMMError(f"the engine core did not answer within {seconds:g} s") from None
+            return waited(self._loop, work, seconds, "the engine core")
+        except ChaosMMError:
+            raise
         except Exception as error:  # vLLM's client wraps whatever went wrong there
             raise ChaosMMError(f"the engine core: {type(error).__name__}: {error}") from None
 

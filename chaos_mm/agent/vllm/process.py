@@ -2,13 +2,16 @@
 
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from chaos_mm.agent.control import make_board
 from chaos_mm.agent.runtime import Runtime
 
-__all__ = ["joined", "prepare_children", "runtime", "worker_agents"]
+__all__ = ["ATTRIBUTE", "built_once", "joined", "prepare_children", "runtime", "worker_agents"]
 
+ATTRIBUTE = "chaos_mm_agent"
+"""Where vLLM's own worker and engine core carry their agent."""
 _lock = threading.Lock()
 _found: dict[int, Runtime] = {}
 _agents: list[Any] = []
@@ -32,6 +35,14 @@ def runtime(process: str) -> Runtime:
         if pid not in _found:
             _found[pid] = Runtime.from_environment(process)
         return _found[pid]
+
+
+def built_once(owner: Any, build: Callable[[Any], Any]) -> Any:
+    """The agent that ``owner`` carries, made by ``build(owner)`` when first asked for; None stays None."""
+    found = owner.__dict__.get(ATTRIBUTE, False)
+    if found is False:
+        found = owner.__dict__[ATTRIBUTE] = build(owner)
+    return found
 
 
 def joined(agent: Any) -> None:

@@ -28,7 +28,6 @@ from chaos_mm.core.fault import Seam
 __all__ = ["WorkerAgent", "agent_of", "evidence", "facts", "forget", "step"]
 
 logger = logging.getLogger("chaos_mm.agent")
-_ATTRIBUTE = "chaos_mm_agent"
 
 
 class WorkerAgent:
@@ -132,10 +131,7 @@ class WorkerAgent:
 
 def agent_of(worker: Any) -> WorkerAgent | None:
     """The worker's agent, built when first asked for; None where it is inert or could not be built (logged once)."""
-    found = worker.__dict__.get(_ATTRIBUTE, False)
-    if found is False:
-        found = worker.__dict__[_ATTRIBUTE] = _built(worker)
-    agent: WorkerAgent | None = found
+    agent: WorkerAgent | None = process.built_once(worker, _built)
     return agent
 
 
