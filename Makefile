@@ -36,8 +36,7 @@ INSIDE := tests/agent tests/host
 # Checks pages for accessibility inside the browser; npm brings it.
 AXE := axe-core@4.14.1
 # The suites that must also run on Python 3.12 with the newest toolkit; whole runs there are test-truth-312's.
-SUITES312 := tests/core tests/control tests/faults tests/sli tests/edge tests/proxy tests/load tests/cli \
-  tests/runner tests/chaos_cli
+SUITES312 := tests/control tests/edge tests/proxy tests/load tests/cli tests/runner tests/chaos_cli
 
 .NOTPARALLEL:
 .PHONY: demo test-fast test test-long bench check train setup setup-312 setup-browser \
@@ -91,11 +90,11 @@ test-kills: $(READY)
 
 # One real vLLM server at a time: each is three processes on few cores, and takes most of a minute to start.
 test-engine: $(READY) setup-vllm
-	$(STAGE) test-engine 450 $(PYTEST) -m "vllm and not long" tests/agent/vllm
+	$(STAGE) test-engine 420 $(PYTEST) -m "vllm and not long" tests/agent/vllm
 
 test-312: setup-312
 ifneq ($(PYTHON312),)
-	$(STAGE) test-312 150 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
+	$(STAGE) test-312 200 .venv312/bin/python -m pytest -q -p no:cacheprovider $(SIDE_BY_SIDE) \
 	  -m "$(FAST)" $(SUITES312)
 endif
 
@@ -108,6 +107,7 @@ test-long: $(READY) setup-312
 	$(PYTEST) -n 3 --dist worksteal -m "kills and long" --timeout 0 tests/kills
 ifneq ($(PYTHON312),)
 	.venv312/bin/python -m pytest -q -p no:cacheprovider -m "truth or runs" $(TRUTH) $(RUNS)
+	.venv312/bin/python -m pytest -q -p no:cacheprovider -m "$(FAST)" tests/core tests/faults tests/sli
 endif
 
 bench: $(READY_BENCH)
