@@ -4,7 +4,7 @@
 #   make test-fast  no model, no engine, no second environment                                        ~4 min
 #   make test       everything but the long tests; what CI runs
 #   make test-long  fuzz and soak at length, retraining, a thousand kills: hours
-#   make bench      ours against the known libraries, one table
+#   make bench      ours against the known libraries, and what the agent costs an engine: tables, 15 min on a quiet machine
 #   make check      ruff, mypy --strict, import-linter, README table
 #   make train      train the demo target's model again from its seed
 
@@ -110,9 +110,8 @@ ifneq ($(PYTHON312),)
 	.venv312/bin/python -m pytest -q -p no:cacheprovider -m "$(FAST)" tests/core tests/faults tests/sli
 endif
 
-bench: $(READY_BENCH)
-	$(BIN)/python -m benchmarks.faults_bench
-	$(BIN)/python -m benchmarks.proxy_bench
+bench: $(READY_BENCH) setup-vllm
+	$(BIN)/python -m benchmarks
 
 check: $(READY)
 	$(BIN)/ruff check --output-format concise .

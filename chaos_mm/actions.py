@@ -93,16 +93,37 @@ def stop_load(configuration: Configuration = None, secrets: Secrets = None) -> A
 
 
 def _hold_seconds(arguments: Mapping[str, Any]) -> float:
-    return float(arguments["seconds"]) + ACTION_SECONDS
+    within = float(arguments["within_seconds"]) if arguments["lease"] else 0.0
+    return float(arguments["seconds"]) + within + ACTION_SECONDS
 
 
-@activity(_hold_seconds, seconds=Param("how long", ge=0, le=_DAY_SECONDS, unit="s"))
-def hold(seconds: float = 10.0, configuration: Configuration = None, secrets: Secrets = None) -> Answer:
-    """Wait while the fault is at work; ends early when the run is stopped. Use it in place of ``pauses``."""
+@activity(
+    _hold_seconds,
+    seconds=Param("how long", ge=0, le=_DAY_SECONDS, unit="s"),
+    lease=Param("begin to count when this lease has hit; empty: at once"),
+    within_seconds=Param("with a lease: wait at most so long for its first hit", ge=0, le=_DAY_SECONDS, unit="s"),
+)
+def hold(
+    seconds: float = 10.0,
+    lease: str = "",
+    within_seconds: float = 120.0,
+    configuration: Configuration = None,
+    secrets: Secrets = None,
+) -> Answer:
+    """Wait while the fault is at work; ends early when the run is stopped. Use it in place of ``pauses``.
+
+    A fault that ramps up, or takes memory from a slow machine, is at work later than its injection: with its ``lease``
+    the seconds are counted from its first hit. Where it never hits the run goes on, and is then ``not_exercised``.
+    """
+    from chaos_mm.controls.holding import await_hit
+
     run, began = live.current(), time.monotonic()
     stop = run.stop if run is not None else StopFlag()
-    stopped = stop.wait(seconds)
-    return {"held_seconds": round(time.monotonic() - began, 3), "stopped": stopped}
+    hit = await_hit(run, lease, within_seconds) if run is not None and lease else None
+    waited = time.monotonic() - began
+    stopped = stop.wait(seconds if hit is not False else 0.0)
+    told = {"waited_seconds": round(waited, 3), "hit": hit} if lease else {}
+    return {"held_seconds": round(time.monotonic() - began - waited, 3), "stopped": stopped, **told}
 
 
 def _inject_action(fault: Fault) -> Callable[..., Answer]:

@@ -18,17 +18,20 @@ CHAT = (
 IMAGE_TOKENS = 16
 
 
-def tiny_llava(folder: Path, *, clip_names: bool = False, layers: int = 2, max_positions: int = 2048) -> Path:
-    """Save a LLaVA (CLIP tower, projector, Llama decoder with one key-value head of 32) of 0.3 M parameters there.
+def tiny_llava(
+    folder: Path, *, clip_names: bool = False, layers: int = 2, max_positions: int = 2048, width: int = 64
+) -> Path:
+    """Save a LLaVA (CLIP tower, projector, Llama decoder with one key-value head of 32) there.
 
-    Model, tokenizer, processor and chat template; a picture is IMAGE_TOKENS placeholders.
+    Model, tokenizer, processor and chat template; a picture is IMAGE_TOKENS placeholders. ``width`` of the decoder, a
+    multiple of 32: 64 makes 0.3 M parameters.
     ``clip_names``: name the tower's weights as vLLM 0.32 looks for them, ``vision_tower.vision_model.…``.
     """
     from transformers import LlavaForConditionalGeneration
 
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = byte_tokenizer()
-    config = llava_config(len(tokenizer), tokenizer.convert_tokens_to_ids("<image>"), layers, max_positions)
+    config = llava_config(len(tokenizer), tokenizer.convert_tokens_to_ids("<image>"), layers, max_positions, width)
     model = LlavaForConditionalGeneration(config).eval()
     make_it_talk(model, len(SPECIAL))
     model.save_pretrained(folder)
@@ -38,7 +41,7 @@ def tiny_llava(folder: Path, *, clip_names: bool = False, layers: int = 2, max_p
     return folder
 
 
-def llava_config(words: int, image_token: int, layers: int = 2, max_positions: int = 2048) -> Any:
+def llava_config(words: int, image_token: int, layers: int = 2, max_positions: int = 2048, width: int = 64) -> Any:
     """Its configuration for a vocabulary of ``words``, padded to a multiple of 64."""
     from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig
 
@@ -53,10 +56,10 @@ def llava_config(words: int, image_token: int, layers: int = 2, max_positions: i
     )
     text = LlamaConfig(
         vocab_size=-(-words // 64) * 64,
-        hidden_size=64,
-        intermediate_size=128,
+        hidden_size=width,
+        intermediate_size=2 * width,
         num_hidden_layers=layers,
-        num_attention_heads=2,
+        num_attention_heads=width // 32,
         num_key_value_heads=1,
         max_position_embeddings=max_positions,
         bos_token_id=0,

@@ -102,7 +102,9 @@ def _releases(document: Document, one: Placed, lease: str) -> bool:
 
 def _length(document: Document, one: Placed, between: list[Placed], release: Placed) -> Iterator[Finding]:
     before = [(other.body.get("pauses") or {}).get("before", 0) for other in (*between, release)]
-    holds = [other.arguments.get("seconds", 10.0) for other in between if other.is_action("hold")]
+    held = [other.arguments for other in between if other.is_action("hold")]
+    holds = [other.get("seconds", 10.0) for other in held]
+    holds += [other.get("within_seconds", 120.0) for other in held if other.get("lease")]
     waited = sum(document.number(seconds, 0.0) for seconds in (*before, *holds))
     ttl = document.number(one.arguments.get("ttl_seconds"), float("inf"))
     if waited >= ttl:
