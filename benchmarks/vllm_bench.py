@@ -30,6 +30,7 @@ class Seams:
     def __init__(self, engine: Any) -> None:
         """``engine``: vLLM's ``LLMEngine``, which has stepped once, so that the worker's agent is built."""
         from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
+        from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.worker.worker_base import WorkerWrapperBase
 
         from chaos_mm.agent.vllm.core import CoreAgent
@@ -39,10 +40,8 @@ class Seams:
         self.agent, self.model = worker.__dict__["chaos_mm_agent"], worker.model_runner.get_model()
         assert self.agent is not None, "the agent is inert here"
         self.core = CoreAgent(core)
-        self._doors = [
-            (owner, name, getattr(owner, name))
-            for owner, name in ((WorkerWrapperBase, "execute_model"), (KVCacheCoordinator, "cache_blocks"))
-        ]
+        doors = ((WorkerWrapperBase, "execute_model"), (KVCacheCoordinator, "cache_blocks"), (Scheduler, "schedule"))
+        self._doors = [(owner, name, getattr(owner, name)) for owner, name in doors]
         patch = self.agent.attention[1]
         self._attention = {kind: (kind.forward, real) for kind, real in patch._real.items()}
         self._merge = self.model.__dict__["embed_input_ids"]

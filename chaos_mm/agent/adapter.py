@@ -67,6 +67,14 @@ class Adapter(Protocol):
         """
         return ""
 
+    def undo_now(self) -> None:
+        """Some process has not undone a lease yet that has ended: have it done where the engine takes no step.
+
+        May take seconds; called in a thread of its own, twice a second until nothing is waited for. Raises whatever
+        keeps it from being done now.
+        """
+        return None
+
     def after_release(self, lease: Lease) -> Mapping[str, float]:
         """After every process has put its bytes back: evict what was derived from the damage, flush, check by body.
 

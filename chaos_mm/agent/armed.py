@@ -70,6 +70,8 @@ class Armed:
         self._board: Board = runtime.page
         self._column: LeaseColumn = runtime.column(slot)
         self._words, self._at = runtime.page.words, lease_at(slot)
+        self.generation: int = self._words[self._at + LeaseWord.GENERATION]
+        """Of the board, from which on the lease is there: what was decided before it knows nothing of the lease."""
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.RLock()
         self._inside = 0

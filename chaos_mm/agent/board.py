@@ -177,14 +177,15 @@ class Board:
         words[at + LeaseWord.SERIAL] = 0
         self.page[spec_at(slot) : spec_at(slot) + len(text)] = text
         words[at + LeaseWord.LENGTH] = len(text)
+        words[at + LeaseWord.GENERATION] = words[Header.GENERATION] + 1
         words[at + LeaseWord.SERIAL] = serial
-        words[at + LeaseWord.DEADLINE] = deadline_ns  # before the generation, or a reader of that would skip the slot
-        words[Header.GENERATION] += 1
+        words[at + LeaseWord.DEADLINE] = deadline_ns
         self._set_word_zero()
+        words[Header.GENERATION] += 1  # last: whoever has seen it finds the lease in its slot and the page armed
         return self.generation
 
     def extend(self, slot: int, deadline_ns: int) -> None:
-        """Move a lease's deadline; word 0, the latest of all, is written last."""
+        """Move a lease's deadline; word 0, the latest of all, is written after it."""
         self.words[lease_at(slot) + LeaseWord.DEADLINE] = deadline_ns
         self._set_word_zero()
 

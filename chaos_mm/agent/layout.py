@@ -27,7 +27,7 @@ __all__ = [
     "worker_at",
 ]
 
-MAGIC: Final = int.from_bytes(b"CHAOSMM\x01", "little")
+MAGIC: Final = int.from_bytes(b"CHAOSMM\x02", "little")
 """First thing a reader checks; its last byte is the version of this layout."""
 LEASES: Final = 16
 WORKERS: Final = 8
@@ -63,6 +63,7 @@ class LeaseWord:
     DEADLINE = 0  # ns on CLOCK_MONOTONIC; 0: ended
     SERIAL = 1  # number of the lease, never used twice on one page
     LENGTH = 2  # bytes of its text
+    GENERATION = 3  # of the header, from which on it is there
 
 
 class WorkerWord:

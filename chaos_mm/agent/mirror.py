@@ -25,6 +25,8 @@ logger = logging.getLogger("chaos_mm.agent")
 _DRAIN_SECONDS: Final = 0.05
 _PROBE_NS: Final = 1_000_000_000
 """How long a probe outlives this process."""
+_PROOF_SECONDS: Final = 0.6
+"""What a lease waits for the first proof of its seam; the run that asks for it waits 0.9 s for its answer in all."""
 _ALLOWED_TERMS: Final = "'canary', 'live' and 'modality:image' (audio, video, text)"
 
 
@@ -58,6 +60,7 @@ class Mirror:
             for slot in list(self._shadows):
                 self.board.withdraw(slot)
         self._closed.set()
+        self.proofs.close()
         if self._thread.is_alive():
             self._thread.join(2.0)
 
@@ -79,6 +82,19 @@ class Mirror:
 
     def refusal(self, fault: Fault) -> str:
         """Why the fault cannot be injected now, and what to do."""
+        return self._impossible(fault) or ("" if fault.seam is None else self.proofs.refusal(fault.seam))
+
+    def pending(self, fault: Fault) -> bool:
+        """Whether nothing speaks against it but that its seam's first proof has no end yet."""
+        return fault.seam is not None and not self._impossible(fault) and self.proofs.reason(fault.seam) is None
+
+    def settle(self, fault: Fault) -> None:
+        """Wait for that proof, ``_PROOF_SECONDS`` at most. Not under the book's lock."""
+        if fault.seam is not None and self.pending(fault):
+            self.proofs.wait(fault.seam, _PROOF_SECONDS)
+
+    def _impossible(self, fault: Fault) -> str:
+        """What speaks against it beside proofs."""
         adapter, seam = self.adapter, fault.seam
         if seam is None or seam not in adapter.seams:
             has = ", ".join(sorted(adapter.seams)) or "none"
@@ -90,7 +106,7 @@ class Mirror:
             return "no process of the engine has joined the board; is the agent enabled (CHAOS_MM_AGENT=1) there?"
         if not any(seam in worker.seams for worker in self.workers()):
             return f"no living process of the engine has the seam {seam}; restart the engine"
-        return adapter.refusal(fault) or self.proofs.refusal(seam)
+        return adapter.refusal(fault)
 
     def selectable(self, fault: Fault) -> bool:
         """As the adapter says."""

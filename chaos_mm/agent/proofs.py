@@ -12,6 +12,7 @@ __all__ = ["Passes", "Proofs"]
 
 logger = logging.getLogger("chaos_mm.agent")
 _AGAIN_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.05
 _WAITING: Final = "its seam {} is just being proven by the agent's own canary; ask again in a few seconds"
 
 
@@ -33,22 +34,40 @@ class Proofs:
         self._adapter, self._passes = adapter, passes
         self._reasons: dict[Seam, str] = {}
         self._tried_at, self._loads = float("-inf"), adapter.loads
-        self._lock = threading.Lock()
+        self._lock, self._news = threading.Lock(), threading.Condition()
         self._thread: threading.Thread | None = None
+        self._wanted: Seam | None = None
+        self._closed = False
 
     def start(self) -> None:
-        """Prove what is not proven yet, in a thread; at most every 5 s."""
-        self._known()
+        """Prove what is not proven yet, in a thread; what was tried, at most every 5 s."""
+        known = self._known()
+        untried = any(seam not in known for seam in self._adapter.seams)
         with self._lock:
             busy = self._thread is not None and self._thread.is_alive()
-            if busy or time.monotonic() - self._tried_at < _AGAIN_SECONDS:
+            if self._closed or busy or (not untried and time.monotonic() - self._tried_at < _AGAIN_SECONDS):
                 return
             self._thread = threading.Thread(target=self._run, name="chaos-mm-proofs", daemon=True)
             self._thread.start()
 
+    def close(self) -> None:
+        """Prove nothing any more; what is in hand is waited for, half a second at most."""
+        with self._lock:
+            self._closed, thread = True, self._thread
+        if thread is not None:
+            thread.join(0.5)
+
     def reason(self, seam: Seam) -> str | None:
         """Empty when proven, why not, or None while nobody knows."""
         return self._known().get(seam)
+
+    def wait(self, seam: Seam, seconds: float) -> None:
+        """Until its first proof has an end, whatever that is, at most so long; somebody waiting, it is the next."""
+        ends, self._wanted = time.monotonic() + seconds, seam
+        while self.reason(seam) is None and (left := ends - time.monotonic()) > 0:
+            self.start()
+            with self._news:
+                self._news.wait(min(left, _LOOK_SECONDS))
 
     def refusal(self, seam: Seam) -> str:
         """Why a fault of that seam must wait or cannot be; asking starts another try."""
@@ -69,12 +88,19 @@ class Proofs:
             return self._reasons
 
     def _run(self) -> None:
-        known = self._known()
-        for seam in sorted(self._adapter.seams):
-            if known.get(seam) != "":
-                known[seam] = self._prove(seam)
-        if known is self._reasons:  # else another model came meanwhile, of which nothing is known yet
-            self._tried_at = time.monotonic()
+        known, tried = self._known(), set[Seam]()
+        while not self._closed:
+            due = [seam for seam in self._adapter.seams if known.get(seam) != "" and seam not in tried]
+            if not due:
+                break
+            seam = self._wanted if self._wanted in due else min(due)
+            tried.add(seam)
+            known[seam] = self._prove(seam)
+            with self._news:
+                self._news.notify_all()
+            if known is not self._known():  # another model came meanwhile, of which nothing is known yet
+                known, tried = self._known(), set()
+        self._tried_at = time.monotonic()
 
     def _prove(self, seam: Seam) -> str:
         before = self._passes.passes(seam)

@@ -6,6 +6,7 @@ through the ``Armed`` that ``leases(seam)`` gives it.
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -130,12 +131,14 @@ class Runtime:
             with self._lock:
                 self._slot.add(WorkerWord.FIRED + SEAMS.index(seam))
 
-    def observe(self, requests: Iterable[RequestInfo]) -> None:
-        """Once a step while armed: who is in flight. Counts matches even where a seam should never be passed."""
+    def observe(self, requests: Iterable[RequestInfo], seen: float = math.inf) -> None:
+        """Once a step while armed: who is in flight. Counts matches even where a seam should never be passed.
+        Leases that are newer than the generation ``seen`` of the board take no part.
+        """
         # A lease is matched where its seam is, or each process of the engine would count the same request.
         # A hold that picks nobody is one match and one application; requests beside it are not what it was to hit.
         held = [armed for armed in tuple(self._held.values()) if armed.fault.selectable]
-        leases = [armed for armed in held if armed.live and armed.seam in self._declared]
+        leases = [a for a in held if a.live and a.seam in self._declared and a.generation <= seen]
         if not leases:
             return
         found = list(requests)

@@ -52,6 +52,8 @@ class Shadow:
         self._gone: list[str] = []
         self._undone: dict[str, float] = {}
         self._release: threading.Thread | None = None
+        self._asking: threading.Thread | None = None
+        self._ask_at = 0.0
         self._released = False
 
     # -- while it lives
@@ -148,7 +150,24 @@ class Shadow:
         self._gone = [str(who.pid) for who in self._struck if who not in living]
         names = ", ".join(f"{worker.name} ({worker.identity.pid})" for worker in waiting)
         self._show(True, f"process {names} has not undone it yet" if names else "")
+        if waiting:
+            self._ask()
         return not waiting
+
+    def _ask(self) -> None:
+        """What is put back between two steps waits in an engine that is idle: ask for it, again and again."""
+        now = time.monotonic()
+        self._ask_at = self._ask_at or now + _RETRY_SECONDS  # most are done by then, and without us
+        if now >= self._ask_at and not (self._asking is not None and self._asking.is_alive()):
+            self._ask_at = now + _RETRY_SECONDS
+            self._asking = threading.Thread(target=self._undo_now, name="chaos-mm-undo", daemon=True)
+            self._asking.start()
+
+    def _undo_now(self) -> None:
+        try:
+            self._adapter.undo_now()
+        except Exception as error:  # the lease says what is waited for, and this is asked again
+            logger.info("lease %s: the engine could not be asked to undo it: %s", self.lease.name, error)
 
     def _done(self, worker: WorkerSlot) -> bool:
         column = worker.column(self.slot)

@@ -19,7 +19,7 @@ from chaos_mm.control.token import proof
 from chaos_mm.core.errors import BadRequest, ChaosMMError, Forbidden, NotFound, TooLarge, Unauthorized
 from chaos_mm.core.fault import Fault
 from chaos_mm.core.lease import Lease
-from chaos_mm.core.lease_book import LeaseBook
+from chaos_mm.core.lease_book import LeaseBook, Patient
 
 __all__ = ["MAX_BODY_BYTES", "ControlApi", "Request", "Response", "Route", "catalogue_hash"]
 
@@ -146,7 +146,8 @@ class ControlApi:
         actuator = self.book.actuator
         if actuator is None:
             return fault.schema()
-        return {**fault.schema(), **actuator.describe(fault), "refusal": actuator.refusal(fault)}
+        pending = {"pending": actuator.pending(fault)} if isinstance(actuator, Patient) else {}
+        return {**fault.schema(), **actuator.describe(fault), **pending, "refusal": actuator.refusal(fault)}
 
     def _leases(self, request: Request) -> Response:
         found = self.book.leases(request.query.get("owner", ""))

@@ -137,6 +137,7 @@ class Ending:
             hits=hits,
             min_achieved=self.min_achieved,
             windows=self.phases.worst.windows(begun),
+            guarded=self.phases.worst.guarded(begun),
             cut=cut,
             judged_by_toolkit=self.judged_by_toolkit,
             residue=left,
@@ -150,11 +151,12 @@ def hits_of(lease: HeldLease) -> Hits:
     """A lease's evidence as the verdict needs it."""
     told = lease.evidence
     achieved = {name: float(tally["mean"]) for name, tally in (told.get("achieved") or {}).items()}
-    rate = float((told.get("blast_radius") or {}).get("rate", 1.0))
+    radius = told.get("blast_radius") or {}
+    rate, limit = float(radius.get("rate", 1.0)), int(radius.get("limit") or 0)
     counts = int(told.get("matched") or 0), int(told.get("applied") or 0)
     mode, ended_by = str(told.get("mode") or "inject"), str(told.get("ended_by") or "")
     found = Hits(lease.name, lease.fault, *counts, rate=rate, mode=mode, ended_by=ended_by, achieved=achieved)
-    return replace(found, **_undo_of(told), fatal=str((told.get("engine") or {}).get("fatal") or ""))
+    return replace(found, **_undo_of(told), fatal=lease.fatal, limit=limit, gone=lease.gone)
 
 
 def _undo_of(told: Mapping[str, Any]) -> dict[str, Any]:

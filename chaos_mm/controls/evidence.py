@@ -8,7 +8,7 @@ from chaos_mm.controls.facts import Residue
 from chaos_mm.controls.measuring import no_data
 from chaos_mm.controls.names import ANSWER_SECONDS, POINT_NAMES, control_urls, given, open_client
 from chaos_mm.controls.refusals import check_ready
-from chaos_mm.controls.run import HeldLease, Run, summed
+from chaos_mm.controls.run import HeldLease, Run
 from chaos_mm.core.errors import ChaosMMError, PointUnreachable, UnknownLease
 
 __all__ = ["await_undo", "lease_at_points", "look_at", "look_everywhere", "ready", "residue"]
@@ -23,25 +23,28 @@ def lease_at_points(run: Run | None, name: str) -> dict[str, Any]:
         return {**no_data(f"this run holds no lease {name!r}", "requests"), "lease": {}}
     try:
         timeout = ANSWER_SECONDS / len(held.urls)
-        found = [open_client(url, run.secrets, timeout).lease(name, run.id) for url in held.urls]
+        found = {url: open_client(url, run.secrets, timeout).lease(name, run.id) for url in held.urls}
     except UnknownLease:
         reason = f"the {held.point} knows no lease {name!r} of this run: it was replaced"
         return {**no_data(reason, "requests"), "lease": held.evidence}
     except ChaosMMError as error:
         return {**no_data(str(error), "requests"), "lease": held.evidence}
-    held.evidence = summed(found)
+    held.learn(found)
     answer = {**no_data("", "requests"), "measured": True, "value": float(held.evidence["applied"])}
     answer.update(samples=held.evidence["matched"], errored=held.evidence["errored"], lease=held.evidence)
     return answer
 
 
 def look_at(run: Run, lease: HeldLease) -> dict[str, Any]:
-    """What the points say of a lease now, or what was known of it last; changes nothing that is known."""
-    try:
-        timeout = ANSWER_SECONDS / len(lease.urls)
-        return summed([open_client(url, run.secrets, timeout).lease(lease.name, run.id) for url in lease.urls])
-    except ChaosMMError:
-        return lease.evidence
+    """What the points say of a lease now, and of each that does not say, what was known of it last. It is kept."""
+    timeout = ANSWER_SECONDS / max(1, len(lease.urls))
+    found = {}
+    for url in lease.urls:
+        try:
+            found[url] = open_client(url, run.secrets, timeout).lease(lease.name, run.id)
+        except ChaosMMError:
+            continue
+    return lease.learn(found)
 
 
 def look_everywhere(owner: str, configuration: Mapping[str, Any] | None, secrets: Any) -> dict[str, Any]:
@@ -72,14 +75,39 @@ def _left(lease: Mapping[str, Any], url: str) -> str:
 
 
 def await_undo(run: Run, seconds: float) -> None:
-    """Wait until no lease of the run is being undone, at most so long; what is known of each is made fresh."""
+    """Wait until no lease of the run is being undone, at most so long; what is known of each is made fresh.
+
+    What a process inside the engine owed is not waited for once another one is in its place: see ``HeldLease.gone``.
+    """
     until = run.clock() + seconds
-    while undoing := [lease for lease in run.leases.values() if (lease.evidence.get("undo") or {}).get("pending")]:
+    while undoing := [lease for lease in run.leases.values() if _owed(lease.evidence) and not _is_gone(run, lease)]:
         for lease in undoing:
-            lease.evidence = {**look_at(run, lease), "released": lease.released.is_set()}
-        if run.clock() >= until:
+            look_at(run, lease)
+        pending = any((lease.evidence.get("undo") or {}).get("pending") for lease in undoing)
+        if not pending or run.clock() >= until:
             return
         time.sleep(_UNDO_STEP_SECONDS)
+
+
+def _owed(told: Mapping[str, Any]) -> bool:
+    """Whether an undo is under way, or not proven."""
+    undo = told.get("undo") or {}
+    return bool(undo) and not undo.get("proven")
+
+
+def _is_gone(run: Run, lease: HeldLease) -> bool:
+    """Whether every process that owed the lease's undo is another one by now: its point answers as another instance."""
+    owing = {url: told for url, told in lease.told.items() if _owed(told)}
+    lease.gone = lease.inside and bool(owing) and all(_is_another(url, told) for url, told in owing.items())
+    return lease.gone
+
+
+def _is_another(url: str, told: Mapping[str, Any]) -> bool:
+    try:
+        instance = open_client(url, None).health().get("instance")
+    except ChaosMMError:
+        return False  # nobody there vouches for it
+    return bool(instance) and bool(told.get("instance")) and instance != told["instance"]
 
 
 def residue(run: Run) -> tuple[Residue, dict[str, Any]]:

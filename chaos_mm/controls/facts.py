@@ -20,7 +20,9 @@ class Hits:
 
     ``undo``: why its undo is not proven, "" where it is or none was needed. ``fatal``: why the engine must be restarted
     after it; ``replaced``: the point itself saw another process serve in the place of the one that it ended.
-    ``failed``: why the fault did not come to be.
+    ``failed``: why the fault did not come to be. ``limit``: the most requests it was to hit, 0 for no such limit.
+    ``gone``: it lived in the process that it hurt, and the point there is another process since; with it went whatever
+    was not undone.
     """
 
     lease: str
@@ -35,6 +37,8 @@ class Hits:
     fatal: str = ""
     replaced: bool = False
     failed: str = ""
+    limit: int = 0
+    gone: bool = False
 
     @property
     def struck_down(self) -> bool:
@@ -77,6 +81,7 @@ class Facts:
     ``refused``: it was not allowed to begin. ``begun``: it did begin. ``dry``: "actions" or "activities" of a dry run.
     ``planned``: names of the leases that the file injects. ``cut``: the phase in which it was stopped, "" when none.
     ``harmless``: nothing in its method could hurt anybody. ``judged_by_toolkit``: it has a hypothesis with probes.
+    ``guarded``: worst windows of guards that the file does not name and that may not be broken for a moment.
     ``target_gone``: it answered at the start, not at the end. ``target_answers``: as it did at the start; None where
     nothing answered then. ``target_replaced``: another process serves than at the start; None where nobody can tell.
     """
@@ -93,6 +98,7 @@ class Facts:
     cut: str = ""
     judged_by_toolkit: bool = False
     residue: Residue = Residue()
+    guarded: tuple[Window, ...] = ()
     target_gone: bool = False
     target_answers: bool | None = None
     target_replaced: bool | None = None

@@ -78,16 +78,20 @@ class Renewal(threading.Thread):
     def run(self) -> None:
         """The loop."""
         deaf()
-        run = self._watched_run
+        run, silent = self._watched_run, False
         while not self._done.wait(self._period) and run.watched and not run.stop.is_set():
             try:
                 self._say(self._timeout)
+                silent = False
             except UnknownLease:
                 if not run.stop.is_set():  # else the stop released it while we asked
                     logger.warning(f"chaos_mm: {self._what} has ended before its release")
                 return
-            except ChaosMMError as error:
-                logger.warning(f"chaos_mm: keepalive of {self._what}: {error}")
+            except ChaosMMError as error:  # said once an outage: an engine that must be restarted takes minutes
+                logger.log(
+                    logging.DEBUG if silent else logging.WARNING, f"chaos_mm: keepalive of {self._what}: {error}"
+                )
+                silent = True
 
 
 def _stop_if_stopped(run: Run, ended_by: object, name: str) -> None:

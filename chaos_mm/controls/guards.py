@@ -1,17 +1,19 @@
 """When to stop a run for the sake of others: objectives with ``guard: true``, looked at about once a second. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chaos_mm.controls.strict import is_number
+from chaos_mm.core.fault import Fault
 
 if TYPE_CHECKING:
     from chaos_mm.sli.objectives import Objective
 
-__all__ = ["Guards", "broken", "is_whole"]
+__all__ = ["Guards", "broken", "is_whole", "lifted"]
 
 _ALMOST, _HAIR = 0.999, 1e-6
 _ABOVE = ("lte", "lt")  # met at or below the threshold: a count of bad things
+_LEAKS, _CANARIES = "leak_count", "canary"
 
 
 class Guards:
@@ -35,8 +37,17 @@ class Guards:
                 continue
             held = now - self._since.setdefault(one.name, now)
             if held >= one.hold_seconds:
-                return one.name, f"{state}, for {held:.1f} s on end"
+                return one.name, f"{state}{_audience(one)}, for {held:.1f} s on end"
         return None
+
+
+def lifted(objective: "Objective", faults: Iterable[Fault]) -> bool:
+    """Whether the objective guards nothing in a run that injects these faults: it forbids canaries to get one another's
+    answers, and a fault that carries one canary's content to another mixes them up on purpose. What others get is
+    guarded in every run.
+    """
+    own = objective.sli == _LEAKS and objective.filters.get("audience") == _CANARIES
+    return own and any(fault.carries_content for fault in faults)
 
 
 def is_whole(objective: "Objective", answer: Mapping[str, Any]) -> bool:
@@ -58,6 +69,12 @@ def broken(objective: "Objective", answer: Mapping[str, Any]) -> str | None:
         judged = objective.judge(answer)
         return None if not enough else "" if judged.met else judged.reason
     return _lost(objective, answer) or None
+
+
+def _audience(objective: "Objective") -> str:
+    """Whom the objective is about, where it says so: a leak is something else among canaries than among others."""
+    audience = objective.filters.get("audience")
+    return f" (of the audience {audience!r})" if audience else ""
 
 
 def _lost(objective: "Objective", answer: Mapping[str, Any]) -> str:

@@ -9,8 +9,9 @@ from chaoslib.exceptions import ActivityFailed
 from chaos_mm.controls.declared import Answer, bind_injection
 from chaos_mm.controls.guard import renew_lease
 from chaos_mm.controls.names import ANSWER_SECONDS, POINT_NAMES, control_urls, open_client, token_of
-from chaos_mm.controls.run import HeldLease, Run, require, summed
+from chaos_mm.controls.run import HeldLease, Run, require
 from chaos_mm.controls.strict import strict
+from chaos_mm.controls.witness import witness
 from chaos_mm.core.errors import BadRequest, ChaosMMError, PointUnreachable
 from chaos_mm.core.fault import Fault
 
@@ -46,9 +47,11 @@ def inject(fault: Fault, arguments: Mapping[str, Any]) -> Answer:
     except ChaosMMError as error:
         run.note(_word(error), f"{what}: {error}")
         raise ActivityFailed(f"{what}: {error}") from None
-    held.evidence = summed(leases)
+    held.learn(dict(zip(held.urls, leases, strict=True)))
     _tell(run, held)
     renew_lease(run, held)
+    if held.inside and held.fatal:
+        witness(run, held)
     return _answer(held)
 
 
@@ -121,8 +124,8 @@ def _word(error: ChaosMMError) -> str:
 
 
 def _tell(run: Run, held: HeldLease) -> None:
-    if fatal := (held.evidence.get("engine") or {}).get("fatal"):
-        logger.warning(f"chaos_mm: {held.fault} at the {held.point}: {fatal}")
+    if held.fatal:
+        logger.warning(f"chaos_mm: {held.fault} at the {held.point}: {held.fatal}")
     shown = {key: held.evidence.get(key) for key in ("params", "blast_radius", "ttl_seconds", "seed", "mode")}
     run.events.write("inject", lease=held.name, fault=held.fault, point=held.point, **shown)
 

@@ -8,7 +8,7 @@ from typing import Any
 from chaos_mm.controls.facts import Facts, Hits, Reason, Window
 from chaos_mm.report.words import EXIT_CODES, WORDS, first
 
-__all__ = ["Judged", "expected_hits", "judge"]
+__all__ = ["REPLACED", "Judged", "expected_hits", "judge", "undone_by_replacement"]
 
 _MOST_WITHOUT_DATA = 0.1  # one missed sample is not "no data", a tenth of the windows is
 _EARLY_ENDS = {
@@ -16,6 +16,8 @@ _EARLY_ENDS = {
     "keepalive": "lost its keepalive",
     "process": "went with its point, which was replaced,",
 }
+REPLACED = "by replacement: the process that held it is gone, and another one serves"
+_UNHEARD = "its point went before a hit of it was heard of; nothing shows that it was this fault that ended the engine"
 _STILL_TRUE_WHEN_DRY = frozenset({"not_restored", "error", "interrupted"})
 
 
@@ -60,11 +62,21 @@ def judge(facts: Facts) -> Judged:
 def expected_hits(hits: Hits) -> int:
     """The least requests that a lease must have changed to have tested anything: half of what it was to hit.
 
-    Where its limit ended it, it hit all that it was to; who was matched beside them, in one batch, was to be spared.
+    It was to hit a share of the matching requests, its rate, and no more than its limit: who was matched beside those,
+    in one batch, was to be spared. What ends the engine hits once: who was matched beside that one goes down with it.
     """
-    if hits.ended_by == "limit":
+    if hits.fatal:
         return 1
-    return max(1, math.ceil(0.5 * hits.rate * hits.matched))
+    meant = hits.rate * hits.matched
+    return max(1, math.ceil(0.5 * (min(meant, hits.limit) if hits.limit else meant)))
+
+
+def undone_by_replacement(hits: Hits, facts: Facts) -> bool:
+    """Whether what was never proven to be undone is gone with the process that held it: another one serves by now.
+
+    That holds of what lived in the process alone, and where the two can be told apart.
+    """
+    return bool(hits.undo) and hits.gone and not _not_replaced(hits, facts)
 
 
 def _of_a_run(facts: Facts) -> Iterator[Reason]:
@@ -75,10 +87,12 @@ def _of_a_run(facts: Facts) -> Iterator[Reason]:
         yield Reason("not_applied", "the file injects nothing, so nothing was tested")
     yield from _not_injected(facts)
     for hits in facts.hits:
-        yield from _of_lease(hits, died=hits.struck_down and facts.target_replaced is True)
+        yield from _of_lease(hits, died=hits.struck_down and not _not_replaced(hits, facts))
     yield from _too_little(facts)
     for window in facts.windows:
         yield from _of_window(window, facts.cut)
+    for window in facts.guarded:
+        yield from _broken(window)
     if _recovery_unseen(facts):
         yield Reason("no_data", "no recovery was measured: release the fault in the method, not in the rollbacks alone")
     if not (facts.windows or facts.judged_by_toolkit):
@@ -94,8 +108,9 @@ def _left_behind(facts: Facts) -> Iterator[Reason]:
     if facts.target_gone:
         yield Reason("not_restored", "the target did not come back: it answered at the start and does not at the end")
     for hits in facts.hits:
-        if hits.undo:
-            yield Reason("not_restored", f"the undo of {hits.fault} ({hits.lease!r}) is not proven: {hits.undo}")
+        if hits.undo and not undone_by_replacement(hits, facts):
+            since = f"; its process was replaced since, but {_not_replaced(hits, facts)}" if hits.gone else ""
+            yield Reason("not_restored", f"the undo of {hits.fault} ({hits.lease!r}) is not proven: {hits.undo}{since}")
         if hits.struck_down and (why := _not_replaced(hits, facts)):
             yield Reason("not_restored", f"restart needed after {hits.fault} ({hits.lease!r}): {why}")
 
@@ -123,10 +138,9 @@ def _not_injected(facts: Facts) -> Iterator[Reason]:
 
 
 def _of_lease(hits: Hits, *, died: bool = False) -> Iterator[Reason]:
-    """``died``: the engine went down with the point inside it, as was said beforehand, and another one serves."""
-    if died and hits.ended_by == "process":
-        return
-    if hits.ended_by in _EARLY_ENDS:
+    """``died``: its engine may have gone down by it, as was said beforehand, and another one serves."""
+    went = died and hits.ended_by == "process"
+    if hits.ended_by in _EARLY_ENDS and not went:
         yield Reason("error", f"the lease {hits.lease!r} {_EARLY_ENDS[hits.ended_by]} before its release")
     elif hits.ended_by == "stop":
         yield Reason("interrupted", f"the lease {hits.lease!r} was ended by 'chaos-mm stop'")
@@ -135,7 +149,8 @@ def _of_lease(hits: Hits, *, died: bool = False) -> Iterator[Reason]:
         yield Reason("not_exercised", f"{hits.fault} was injected with mode: observe, which harms nothing")
     elif hits.applied < least:
         text = f"{hits.fault} hit {hits.applied} of {hits.matched} matching requests; at least {least} count as a test"
-        yield Reason("not_exercised", f"{text}: {hits.failed}" if hits.failed else text)
+        why = hits.failed or (_UNHEARD if went else "")
+        yield Reason("not_exercised", f"{text}: {why}" if why else text)
 
 
 def _too_little(facts: Facts) -> Iterator[Reason]:
@@ -151,11 +166,15 @@ def _too_little(facts: Facts) -> Iterator[Reason]:
 
 def _of_window(window: Window, cut: str) -> Iterator[Reason]:
     baseline = window.phase == "baseline"
-    if window.measured and not window.met:
-        yield Reason("not_steady" if baseline else "deviated", f"{window.phase}: {window.reason}")
+    yield from _broken(window)
     lacking = not window.measured or window.without_data > _MOST_WITHOUT_DATA * window.windows
     if lacking and window.phase != cut:  # a phase that was cut short owes no data
         yield Reason("not_steady" if baseline else "no_data", _lacking(window))
+
+
+def _broken(window: Window) -> Iterator[Reason]:
+    if window.measured and not window.met:
+        yield Reason("not_steady" if window.phase == "baseline" else "deviated", f"{window.phase}: {window.reason}")
 
 
 def _recovery_unseen(facts: Facts) -> bool:
@@ -175,8 +194,11 @@ def _passed(facts: Facts) -> str:
     phases = {window.phase for window in facts.windows}
     objectives = {window.objective for window in facts.windows}
     hit = [f"{hits.fault} hit {hits.applied} of {hits.matched} matching requests" for hits in facts.hits]
+    replaced = [
+        f"the undo of {one.fault} is proven {REPLACED}" for one in facts.hits if undone_by_replacement(one, facts)
+    ]
     them = "1 objective was" if len(objectives) == 1 else f"{len(objectives)} objectives were"
     where = "1 phase" if len(phases) == 1 else f"{len(phases)} phases"
     met = [f"{them} met in every window of {where}"] if phases else []
     steady = ["the steady state was met"] if facts.judged_by_toolkit and not met else []
-    return "; ".join([*hit, *met, *steady, "nothing is left behind"])
+    return "; ".join([*hit, *met, *steady, *replaced, "nothing is left behind"])

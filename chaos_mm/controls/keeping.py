@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from chaos_mm.controls.judge import expected_hits
+from chaos_mm.controls.judge import REPLACED, expected_hits, undone_by_replacement
 from chaos_mm.controls.measuring import Load
 from chaos_mm.controls.names import TARGET_MODEL, TARGET_URL, open_client, text_of
 from chaos_mm.controls.versions import versions
@@ -118,11 +118,16 @@ def _lease(held: "HeldLease", ended: "Ended") -> dict[str, Any]:
         "point": held.point,
         **{name: told.get(name) for name in _LEASE_FACTS},
         **{name: told[name] for name in _POINT_FACTS if told.get(name)},
+        **(_replaced_undo(told) if hits is not None and undone_by_replacement(hits, ended.facts) else {}),
         **{name: int(told.get(name) or 0) for name in _COUNTS},
         "achieved": told.get("achieved") or {},
         "expected": expected_hits(hits) if hits is not None else 1,
         "released": held.released.is_set(),
     }
+
+
+def _replaced_undo(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {"undo": {**told["undo"], "pending": False, "proven": True, "reason": REPLACED}, "state": "ended"}
 
 
 def _phases(run: "Run", phases: "Phases", armed: float) -> list[dict[str, Any]]:

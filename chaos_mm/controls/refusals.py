@@ -151,7 +151,7 @@ def _declared(url: str, name: str, secrets: Mapping[str, Any]) -> Mapping[str, A
     """What the point says of the fault. Raises NotInjectable when it does not have it, or says that it cannot."""
     for one in open_client(url, secrets, _HEALTH_SECONDS).faults():
         if one.get("name") == name:
-            if one.get("refusal"):
+            if one.get("refusal") and not one.get("pending"):  # else the point knows when the lease is put
                 raise NotInjectable(str(one["refusal"]))
             return one
     raise NotInjectable(f"the point at {url} cannot run it")

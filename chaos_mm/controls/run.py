@@ -19,6 +19,7 @@ from chaos_mm.controls.names import open_client
 from chaos_mm.controls.stopping import StopFlag
 from chaos_mm.core.canary import new_run_id
 from chaos_mm.core.errors import ChaosMMError, PointUnreachable
+from chaos_mm.core.fault import Point
 
 __all__ = ["HEARTBEAT_SECONDS", "HeldLease", "Run", "current", "install", "require", "uninstall"]
 
@@ -46,7 +47,9 @@ class NoEvents:
 class HeldLease:
     """A lease that this run asked for, and what is known of it.
 
-    ``given_up`` from the first try to release it: it gets no more keepalives, so it ends even where that try failed.
+    ``told``: the last word of each of its points, by URL; ``evidence`` is their sum. ``given_up`` from the first try to
+    release it: it gets no more keepalives, so it ends even where that try failed. ``gone``: each process that had not
+    proven its undo when last heard of has been replaced since.
     """
 
     name: str
@@ -58,6 +61,56 @@ class HeldLease:
     evidence: dict[str, Any] = field(default_factory=dict)
     given_up: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
+    told: dict[str, dict[str, Any]] = field(default_factory=dict)
+    gone: bool = False
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+
+    @property
+    def inside(self) -> bool:
+        """Whether it lives in the process that it hurts, and goes with it."""
+        return self.point == Point.AGENT.value
+
+    @property
+    def fatal(self) -> str:
+        """Why the engine must be restarted after it, as its point said beforehand; "" where it need not."""
+        return str((self.evidence.get("engine") or {}).get("fatal") or "")
+
+    def learn(self, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Keep what points say of it, by URL, and answer what is known now. From any thread, and in any order: of two
+        answers of one point the later one counts, by the point's own clock.
+
+        It is kept while the lease lives too, as a point that dies with its engine tells no more.
+        """
+        with self._lock:
+            for url, told in found.items():
+                if _number(told, "now") >= _number(self.told.get(url, {}), "now"):
+                    self.told[url] = dict(told)
+            self._sum()
+            return self.evidence
+
+    def end(self, answers: Mapping[str, Mapping[str, Any] | None], troubled: bool) -> None:
+        """Keep what a release told, by URL; None is a point that knows nothing of it: it was replaced, and is clean.
+
+        ``troubled``: some point did not answer. While the lease may live there, nothing is said of how it ended.
+        """
+        with self._lock:
+            first = not self.released.is_set()
+            self.learn({url: told for url, told in answers.items() if told})
+            for url in (url for url, told in answers.items() if not told and first):
+                known = self.told.get(url)
+                if known is not None and not known.get("ended_by"):
+                    self.told[url] = {**known, "ended_by": GONE}
+                elif known is None and not self.told and not troubled:
+                    self.evidence = {**self.evidence, "ended_by": GONE}
+            if not troubled:
+                self.released.set()
+            self._sum()
+
+    def _sum(self) -> None:
+        known = summed(list(self.told.values())) or self.evidence
+        if self.given_up.is_set() and not self.released.is_set():
+            known = {**known, "state": "unknown", "ended_by": ""}
+        self.evidence = {**known, "released": self.released.is_set()}
 
 
 class Run:
@@ -156,19 +209,20 @@ class Run:
         """
         lease.given_up.set()
         silent = set() if silent is None else silent
-        troubles, found = [], []
+        troubles: list[str] = []
+        answers: dict[str, Mapping[str, Any] | None] = {}
         for url in lease.urls:
             if url in silent:
                 troubles.append(f"{lease.point} at {url}: it does not answer")
                 continue
             try:
-                found.append(open_client(url, self.secrets, timeout).release(lease.name, self.id)["lease"])
+                answers[url] = open_client(url, self.secrets, timeout).release(lease.name, self.id)["lease"]
             except ChaosMMError as error:
                 silent |= {url} if isinstance(error, PointUnreachable) else set()
                 troubles.append(f"{lease.point} at {url}: {error}")
         with self._lock:
             was_released = lease.released.is_set()
-            _note_release(lease, [one for one in found if one], bool(troubles))
+            lease.end(answers, bool(troubles))
         if lease.released.is_set() and not was_released:
             self.events.write("released", lease=lease.name, evidence=lease.evidence)
         return troubles
@@ -205,18 +259,8 @@ class Run:
             troubles += [] if was_released else found
 
 
-def _note_release(lease: HeldLease, known: list[dict[str, Any]], troubled: bool) -> None:
-    """Keep what a release told. While it may live at a point that did not answer, nothing is said of how it ended."""
-    was_released = lease.released.is_set()
-    if known:
-        lease.evidence = summed(known)
-    elif not was_released and not troubled:
-        lease.evidence = {**lease.evidence, "ended_by": GONE}
-    if not troubled:
-        lease.released.set()
-    elif not was_released:
-        lease.evidence = {**lease.evidence, "state": "unknown", "ended_by": ""}
-    lease.evidence = {**lease.evidence, "released": lease.released.is_set()}
+def _number(told: Mapping[str, Any], name: str) -> float:
+    return float(told.get(name) or 0.0)
 
 
 def summed(leases: list[dict[str, Any]]) -> dict[str, Any]:

@@ -96,6 +96,12 @@ class WorstWindows:
         """Of the objectives that the file names, for the verdict."""
         return tuple(_window(one.name, phase, self.answer(one, phase)) for phase in phases for one in self.named)
 
+    def guarded(self, phases: Sequence[str]) -> tuple[Window, ...]:
+        """Of the guards that the file does not name and that have no hold time: what may not be broken for a moment
+        may not be broken unseen either, after the last sample or in the recovery."""
+        strict = [one for one in self.guards if not one.hold_seconds]
+        return tuple(_window(one.name, phase, self.answer(one, phase)) for phase in phases for one in strict)
+
     def worst_of(self, phase: str) -> tuple[str, Answer] | None:
         """(objective, answer) of the named objective that is nearest to its bound or furthest beyond it."""
         found = [(one, self.answer(one, phase)) for one in self.named]

@@ -248,12 +248,22 @@ class BlockPool(Protocol):
 
     total: int
     free: int
+    held: int
+    peak: int
+    """The most that were held at once."""
 
-    def hold(self, blocks: int) -> int:
-        """Take free blocks away from the engine; how many were taken."""
+    def hold(self, blocks: int, *, floor: int = 0, over_seconds: float = 0.0) -> int:
+        """Take free blocks away from the engine, but never the last ``floor``; how many were taken by now.
+
+        ``over_seconds``: the first now and the others evenly over so long, between two steps, until ``release``; each
+        time ``figures`` are counted anew for the lease. 0: all at once.
+        """
+
+    def figures(self) -> Mapping[str, float]:
+        """``held_blocks``, ``free_blocks`` left, and ``held_share`` of the whole pool, now."""
 
     def release(self) -> int:
-        """Give every held block back; how many."""
+        """Give every held block back and take no more; how many."""
 
 
 class Scheduler(Protocol):

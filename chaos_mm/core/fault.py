@@ -193,6 +193,7 @@ class Fault:
     effect: Effect = Effect.NONE
     selectable: bool = True
     carries_content: bool = False
+    changes_content: bool = True
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         return self.apply(*args, **params)
@@ -255,13 +256,15 @@ def fault(
     effect: Effect = Effect.NONE,
     selectable: bool | None = None,
     carries_content: bool | None = None,
+    changes_content: bool = True,
 ) -> Callable[[Callable[..., Any]], Fault]:
     """Declare a fault. ``points`` may narrow the target's row, never widen it.
 
     ``seam``: where it takes hold inside an engine; CACHE, SCHEDULER and MEMORY at the agent must name it.
     ``effect``: what it does to the engine beside its harm. ``selectable``: False where it hurts requests that no
     selector picks, True where a fault of an unselectable target picks requests itself. ``carries_content``: whether it
-    shows one request's content to another, so that only canaries may suffer it.
+    shows one request's content to another, so that only canaries may suffer it. ``changes_content``: False where it
+    takes time or raises, and whatever is computed beside that is right: an engine may then share it as always.
 
     ``known_here`` is called with the bound parameters when a point is asked for a lease, and raises InvalidParams for
     what bounds cannot say and the chaos process cannot know: a name that this point does not have.
@@ -286,6 +289,7 @@ def fault(
             effect=effect,
             selectable=row.selectable if selectable is None else selectable,
             carries_content=row.carries_content if carries_content is None else carries_content,
+            changes_content=changes_content,
         )
         _check_declaration(made)
         _check_presets(made)

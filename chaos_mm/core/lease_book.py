@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from chaos_mm.core.errors import (
     BadRequest,
@@ -66,6 +66,17 @@ class Actuator(Protocol):
         """It has ended: stop the harm and begin the undo. Never raises; reports through ``lease.undo``."""
 
 
+@runtime_checkable
+class Patient(Actuator, Protocol):
+    """An actuator that may be about to find out whether it can run a fault; without these it always knows."""
+
+    def pending(self, fault: Fault) -> bool:
+        """Whether its ``refusal`` says no more than that this is just being found out."""
+
+    def settle(self, fault: Fault) -> None:
+        """While ``pending``, wait; less than a second. The book calls it without its lock."""
+
+
 class LeaseBook:
     """Thread-safe; ``live`` is an immutable snapshot that the hot path reads without a lock."""
 
@@ -98,7 +109,8 @@ class LeaseBook:
         """Create a lease, or renew the keepalive of the same one; the hard end never moves.
 
         ``arrived`` is when the request reached the point (default now): one that was released or stopped while it
-        waited is refused, or it would arm what its owner believes gone.
+        waited is refused, or it would arm what its owner believes gone. It may wait here too, while everybody else is
+        answered: where the actuator is about to find out whether it can run the fault, at most a second.
 
         Raises Stopped, OwnedByAnother, LeaseConflict, UnknownFault, NotInjectable, Forbidden, InvalidParams.
         """
@@ -197,6 +209,8 @@ class LeaseBook:
         if self.point not in fault.points or fault.target not in self.limits.targets:
             where = ", ".join(fault.points)
             raise NotInjectable(f"{fault.name} acts on {fault.target} at {where}, which this {self.point} cannot do")
+        if isinstance(self.actuator, Patient):
+            self.actuator.settle(fault)
         if self.actuator is not None and (why := self.actuator.refusal(fault)):
             raise NotInjectable(f"{fault.name}: {why}")
         return fault

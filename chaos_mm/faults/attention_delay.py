@@ -14,6 +14,7 @@ _LONGEST = 10  # times the mean: an exponential delay beyond it, one in 22,000, 
     Target.ATTENTION,
     dose="seconds",
     presets={i: {"seconds": s} for i, s in enumerate((0.005, 0.02, 0.05, 0.12, 0.5), 1)},
+    changes_content=False,
 )
 def attention_delay(
     call: AttentionCall,

@@ -10,7 +10,7 @@ from chaos_mm.core.rng import Rng
 _BY = "(raised by chaos_mm, attention_error; the device is unhurt)"
 
 
-@fault(Target.ATTENTION, effect=Effect.RAISES)
+@fault(Target.ATTENTION, effect=Effect.RAISES, changes_content=False)
 def attention_error(
     call: AttentionCall,
     rng: Rng,

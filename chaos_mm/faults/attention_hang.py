@@ -11,7 +11,7 @@ _SLICE = 0.25  # seconds slept at a time
 _ENDED = 0.9  # of a slice: who slept less was woken by the end of the lease
 
 
-@fault(Target.ATTENTION)
+@fault(Target.ATTENTION, changes_content=False)
 def attention_hang(
     call: AttentionCall,
     rng: Rng,

@@ -10,7 +10,7 @@ from chaos_mm.core.rng import Rng
 _ENDED = 0.9  # of the deadline: who slept less was woken by the end of the lease, which must harm nobody any more
 
 
-@fault(Target.ATTENTION)
+@fault(Target.ATTENTION, changes_content=False)
 def attention_timeout(
     call: AttentionCall,
     rng: Rng,

@@ -1,6 +1,6 @@
 """An engine with too little memory for keys and values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Annotated
 
 from chaos_mm.core.engine import BlockPool
@@ -21,7 +21,8 @@ def kv_cache_pressure(
     *,
     share: Annotated[float, Param("blocks to hold, of those free at the start", ge=0, le=1)] = 0.9,
     floor: Annotated[int, Param("leave at least so many free", ge=0, le=1_000_000, unit="blocks")] = 4,
-) -> Iterator[Mapping[str, float]]:
+    ramp_seconds: Annotated[float, Param("evenly over this long; 0: at once", ge=0, le=3600, unit="s")] = 0.0,
+) -> Generator[Mapping[str, float], None, Mapping[str, float]]:
     """Hold key-value blocks, as long prompts, a leak or requests nobody waits for any more do.
 
     Requests queue, are preempted and computed again; caches lose what they kept, since free blocks hold it. Answers
@@ -29,21 +30,20 @@ def kv_cache_pressure(
     blocks pinned by clients that had left (vLLM issues 46283 and 50425). The floor keeps the engine able to run at
     all: a pool without a free block admits nobody.
 
-    Counts as live traffic: a request cannot be picked out. All blocks come back with the lease. Reports
-    ``held_blocks``, ``free_blocks`` left and ``held_share`` of the whole pool. Raises ChaosMMError where no block can
-    be held, since then nothing is exercised.
+    Counts as live traffic: a request cannot be picked out. A ramp takes the first block at once and the others between
+    steps, as they fall due and are free. All come back with the lease, in the middle of a ramp too.
+
+    Reports ``held_blocks``, ``free_blocks`` left and ``held_share`` of the whole pool, anew each time that a ramp has
+    taken some; at the end the most that were held at once. Raises ChaosMMError where no block can be held, since then
+    nothing is exercised.
     """
     wanted = min(round(share * pool.free), max(0, pool.free - floor))
-    held = 0
     try:
-        held = pool.hold(wanted) if wanted > 0 else 0
-        if held == 0:
+        if wanted <= 0 or pool.hold(wanted, floor=floor, over_seconds=ramp_seconds) == 0:
             raise ChaosMMError(f"kv_cache_pressure: no block of the {pool.free} free ones can be held (floor {floor})")
-        yield {
-            "held_blocks": float(held),
-            "free_blocks": float(pool.free),
-            "held_share": held / pool.total if pool.total else 0.0,
-        }
+        yield pool.figures()
+        return {"held_blocks": float(pool.peak), "held_share": pool.peak / pool.total}
     finally:
-        if (given := pool.release()) != held:
-            raise ChaosMMError(f"kv_cache_pressure: {given} of {held} held blocks were given back")
+        held, free = pool.held, pool.free
+        if pool.release() != held or pool.free != free + held:
+            raise ChaosMMError(f"kv_cache_pressure: {held} blocks were held; {pool.free - free} more are free again")

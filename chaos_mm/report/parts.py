@@ -137,7 +137,11 @@ def _undo(told: Mapping[str, Any]) -> str:
         for name, found in mapping(told.get("figures")).items()
         if (value := number(found)) is not None
     )
-    said = "proven" if flag(told.get("proven")) else f"NOT PROVEN: {text(told.get('reason')) or 'no reason was given'}"
+    reason = text(told.get("reason"))
+    if flag(told.get("proven")):
+        said = f"proven; {reason}" if reason else "proven"
+    else:
+        said = f"NOT PROVEN: {reason or 'no reason was given'}"
     return f"{said} ({figures})" if figures else said
 
 

@@ -134,6 +134,13 @@ def _language_model() -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
+def _merged(embedded: torch.Tensor, places: torch.Tensor, rows: torch.Tensor, modality: str) -> torch.Tensor:
+    placeholders, given = int(places.sum()), rows.numel() // DIM
+    if given != placeholders:  # surplus rows would be left over, and every later prompt of the batch read another's
+        raise RuntimeError(f"{modality}: {given} rows for {placeholders} placeholders")
+    return embedded.masked_scatter(places[..., None], rows)
+
+
 class OmniModel(nn.Module):
     """Pictures, speech and text in, text out."""
 
@@ -159,12 +166,15 @@ class OmniModel(nn.Module):
         return features, self.audio_qformer(queries, encoder_hidden_states=features).last_hidden_state
 
     def embed(self, ids: torch.Tensor, image: torch.Tensor | None, audio: torch.Tensor | None) -> torch.Tensor:
-        """Decoder inputs (n, length, 128): word embeddings, the placeholders replaced by projected queries in order."""
+        """Decoder inputs (n, length, 128): word embeddings, the placeholders replaced by projected queries in order.
+
+        Raises RuntimeError where there are fewer or more queries than placeholders.
+        """
         embedded: torch.Tensor = self.language_model.get_input_embeddings()(ids)
         if image is not None and len(image):
-            embedded = embedded.masked_scatter((ids == tokens.IMG)[..., None], self.language_projection(image))
+            embedded = _merged(embedded, ids == tokens.IMG, self.language_projection(image), "image")
         if audio is not None and len(audio):
-            embedded = embedded.masked_scatter((ids == tokens.AUD)[..., None], self.audio_projection(audio))
+            embedded = _merged(embedded, ids == tokens.AUD, self.audio_projection(audio), "audio")
         return embedded
 
     def shipped_state(self) -> dict[str, torch.Tensor]:

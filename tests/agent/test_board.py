@@ -19,6 +19,8 @@ from chaos_mm.agent.layout import (
     RECORDS,
     WORKERS,
     Column,
+    Header,
+    LeaseWord,
     WorkerWord,
     column_at,
     lease_at,
@@ -118,6 +120,40 @@ def test_every_change_but_a_keepalive_is_a_new_generation(board: Board):
     board.extend(0, time.monotonic_ns() + 2 * SECOND)
     assert board.generation == first
     assert board.withdraw(0) == first + 1
+
+
+def test_whoever_sees_a_generation_finds_the_lease_of_it_armed_and_in_its_slot(board: Board):
+    class Watched:
+        """The page's words; whenever the generation is written, what else stands there."""
+
+        def __init__(self, words: memoryview) -> None:
+            self.words, self.seen = words, list[tuple[bool, int, int]]()
+
+        def __getitem__(self, at: int) -> int:
+            return int(self.words[at])
+
+        def __setitem__(self, at: int, value: int) -> None:
+            self.words[at] = value
+            if at == Header.GENERATION:
+                slot = lease_at(2)
+                self.seen.append(
+                    (
+                        board.armed(),
+                        self.words[slot + LeaseWord.SERIAL],
+                        self.words[slot + LeaseWord.GENERATION] - value,
+                    )
+                )
+
+    words = board.words
+    board.words = watched = Watched(words)  # type: ignore[assignment]
+    try:
+        board.publish(2, 7, {"name": "a"}, time.monotonic_ns() + 60 * SECOND)
+    finally:
+        board.words = words
+    assert watched.seen == [(True, 7, 0)]
+    board.publish(3, 8, {"name": "b"}, time.monotonic_ns() + 60 * SECOND)
+    first, second = (board.words[lease_at(slot) + LeaseWord.GENERATION] for slot in (2, 3))
+    assert first < second == board.generation
 
 
 def test_a_text_longer_than_a_slot_is_refused_and_arms_nothing(board: Board):

@@ -65,6 +65,7 @@ def test_before_anything_is_proven_a_lease_must_wait(board: Board):
     mirror = Mirror(Slow(runtime), board)
     assert "just being proven" in mirror.refusal(FAULTS["kv_add"])
     until(lambda: mirror.refusal(FAULTS["kv_add"]) == "")
+    mirror.close()
     runtime.close()
 
 

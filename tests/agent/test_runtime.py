@@ -373,3 +373,15 @@ def test_only_the_process_that_has_the_seam_counts_who_is_in_flight(runtime: Run
         process.observe([info(canary(1))])
     assert [worker.column(0).get(Column.MATCHED) for worker in board.workers()] == [1, 0]
     other.close()
+
+
+def test_a_lease_that_is_newer_than_what_a_step_was_made_with_meets_nobody_in_it(runtime: Runtime, board: Board):
+    runtime.declare(Seam.ATTENTION)
+    arm(board, "attention_draw")
+    seen = board.generation
+    arm(board, "attention_draw", slot=1, serial=2)
+    runtime.leases(Seam.ATTENTION)
+    runtime.observe([info(canary(1))], seen)
+    assert [runtime.column(slot).get(Column.MATCHED) for slot in (0, 1)] == [1, 0]
+    runtime.observe([info(canary(1))])
+    assert [runtime.column(slot).get(Column.MATCHED) for slot in (0, 1)] == [1, 1]

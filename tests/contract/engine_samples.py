@@ -160,29 +160,50 @@ class SampleAttentionCall:
 
 @dataclass
 class SampleBlockPool:
-    """A free list of block numbers."""
+    """A free list of block numbers; ``step`` is a step of the engine, so long after a hold has begun."""
 
     total: int = 64
     taken: int = 24
-    held: list[int] = field(default_factory=list)
+    peak: int = 0
 
     def __post_init__(self) -> None:
         self.list = list(range(self.taken, self.total))
+        self.blocks: list[int] = []
+        self.ramp = (0, 0, 1.0)
 
     @property
     def free(self) -> int:
         return len(self.list)
 
-    def hold(self, blocks: int) -> int:
-        taken = [self.list.pop() for _ in range(min(blocks, len(self.list)))]
-        self.held += taken
-        return len(taken)
+    @property
+    def held(self) -> int:
+        return len(self.blocks)
+
+    def hold(self, blocks: int, *, floor: int = 0, over_seconds: float = 0.0) -> int:
+        if over_seconds:
+            self.ramp = (blocks, floor, over_seconds)
+        return self._take(min(blocks, 1) if over_seconds else blocks, floor)
+
+    def step(self, seconds: float) -> None:
+        blocks, floor, over = self.ramp
+        self._take(int(blocks * min(1.0, seconds / over)) - self.held, floor)
+
+    def figures(self) -> dict[str, float]:
+        counts = {"held_blocks": float(self.held), "free_blocks": float(self.free)}
+        return {**counts, "held_share": self.held / self.total}
 
     def release(self) -> int:
-        given = len(self.held)
-        self.list += reversed(self.held)
-        self.held.clear()
+        given = len(self.blocks)
+        self.list += reversed(self.blocks)
+        self.blocks.clear()
+        self.ramp = (0, 0, 1.0)
         return given
+
+    def _take(self, blocks: int, floor: int) -> int:
+        taken = [self.list.pop() for _ in range(min(blocks, len(self.list) - floor))]
+        self.blocks += taken
+        self.peak = max(self.peak, self.held)
+        return len(taken)
 
 
 @dataclass

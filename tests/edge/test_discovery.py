@@ -38,7 +38,12 @@ VALUE = {"value": ("mapping", {})}
 PINNED: dict[tuple[str, str], dict[str, Any]] = {
     ("action", "release"): ON_LEASE,
     ("action", "release_all"): GIVEN,
-    ("action", "hold"): {"seconds": ("number", 10.0), **GIVEN},
+    ("action", "hold"): {
+        "seconds": ("number", 10.0),
+        "lease": ("string", ""),
+        "within_seconds": ("number", 120.0),
+        **GIVEN,
+    },
     ("action", "start_load"): {
         "rate": ("number", 4.0),
         "mix": ("string", ""),

@@ -118,7 +118,7 @@ def test_the_objective_that_broke_decides(hurt: tuple[Outcome, dict[str, Any]]) 
     objectives = {one["name"]: one for one in verdict["objectives"]}
     met = {phase: window["met"] for phase, window in objectives["text-answers"]["phases"].items()}
     assert met == {"baseline": True, "fault": False, "recovery": True}
-    assert {name for name, one in objectives.items() if not one["named"]} == {"no-leaks"}
+    assert {name for name, one in objectives.items() if not one["named"]} == {"canaries-kept-apart", "no-leaks"}
     assert verdict["recovery_seconds"]["measured"] is True
 
 

@@ -24,10 +24,10 @@ def test_a_lease_as_the_verdict_needs_it() -> None:
         errored=1,
         mode="inject",
         ended_by="release",
-        blast_radius={"rate": 0.5, "selector": "canary"},
+        blast_radius={"rate": 0.5, "selector": "canary", "limit": 30},
         achieved={"psnr_db": {"count": 20, "mean": 26.0, "min": 25.0, "max": 27.0}},
     )
-    assert hits_of(told) == Hits("noise", "image_noise", 40, 20, 0.5, "inject", "release", {"psnr_db": 26.0})
+    assert hits_of(told) == Hits("noise", "image_noise", 40, 20, 0.5, "inject", "release", {"psnr_db": 26.0}, limit=30)
 
 
 def test_a_lease_of_which_little_is_known_hit_nothing() -> None:
@@ -58,6 +58,34 @@ def test_of_several_points_the_undo_that_is_furthest_from_proven_counts() -> Non
     assert summed([proven, unproven])["undo"] == unproven["undo"]
     told = summed([proven, unproven, pending])
     assert (told["undo"], told["state"], told["applied"]) == (pending["undo"], "undoing", 3)
+
+
+def test_the_later_word_of_each_point_counts_whenever_it_arrives() -> None:
+    lease = held()
+    lease.learn(
+        {"a": {"now": 2.0, "applied": 3, "ended_by": "release"}, "b": {"now": 9.0, "applied": 1, "ended_by": ""}}
+    )
+    lease.learn({"a": {"now": 1.0, "applied": 1, "ended_by": ""}})  # asked before, and answered late
+    assert (lease.evidence["applied"], lease.told["a"]["ended_by"]) == (4, "release")
+    lease.learn({"b": {"now": 9.5, "applied": 5, "ended_by": ""}})
+    assert lease.evidence["applied"] == 8
+
+
+def test_of_several_points_one_that_was_replaced_is_told_with_what_it_had_hit() -> None:
+    lease = held()
+    lease.learn({url: {"now": 1.0, "matched": 4, "applied": 3, "ended_by": ""} for url in ("a", "b")})
+    lease.end({"a": None, "b": {"now": 2.0, "matched": 6, "applied": 5, "ended_by": "release"}}, troubled=False)
+    assert lease.released.is_set()
+    assert {key: lease.evidence[key] for key in ("ended_by", "matched", "applied")} == {
+        "ended_by": "process", "matched": 10, "applied": 8,
+    }  # fmt: skip
+
+
+def test_what_had_ended_before_its_point_was_replaced_was_not_ended_by_that() -> None:
+    lease = held()
+    lease.learn({"a": {"now": 1.0, "matched": 1, "applied": 1, "ended_by": "limit"}})
+    lease.end({"a": None}, troubled=False)
+    assert lease.evidence["ended_by"] == "limit"
 
 
 @pytest.fixture
@@ -98,6 +126,40 @@ def test_what_is_being_undone_is_residue_until_it_is_undone(run: Run, point: Bar
     await_undo(run, 5.0)
     assert residue(run)[0].live == 0
     assert released.evidence["undo"]["proven"] is True and released.evidence["released"] is True
+
+
+UNDOING = {"pending": True, "proven": False, "reason": ""}
+
+
+def owing(run: Run, kind: str, point: BarePoint, instance: str = "before") -> HeldLease:
+    lease = HeldLease("noise", "kv_cache_noise", "kv_cache", kind, (point.url,), 60.0)
+    lease.learn({point.url: {"now": 1.0, "matched": 1, "applied": 1, "undo": UNDOING, "instance": instance}})
+    lease.end({}, troubled=False)
+    run.hold(lease)
+    return lease
+
+
+def test_what_a_process_inside_the_engine_owed_is_not_waited_for_once_it_is_another(run: Run, point: BarePoint) -> None:
+    lease = owing(run, "agent", point)
+    began = run.clock()
+    await_undo(run, 20.0)
+    assert lease.gone and hits_of(lease).gone and hits_of(lease).undo
+    assert run.clock() - began < 10.0
+
+
+@pytest.mark.parametrize("kind", ["host", "agent"])
+def test_what_a_hold_or_the_same_process_owes_is_owed(run: Run, point: BarePoint, kind: str) -> None:
+    lease = owing(run, kind, point, "before" if kind == "host" else point.book.instance)
+    await_undo(run, 0.2)
+    assert not lease.gone and not hits_of(lease).gone
+    assert hits_of(lease).undo == "it was still under way when last heard of"
+
+
+def test_a_point_that_does_not_answer_was_not_seen_to_be_another(run: Run, point: BarePoint) -> None:
+    lease = owing(run, "agent", point)
+    point.server.close()
+    await_undo(run, 0.2)
+    assert not lease.gone
 
 
 def test_a_lease_at_a_point_that_answers_and_knows_none_is_gone(run: Run, point: BarePoint) -> None:

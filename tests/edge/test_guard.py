@@ -103,6 +103,22 @@ def test_a_renewal_goes_on_after_a_point_was_silent_and_ends_with_the_lease() ->
     assert len(gone.times) == 1
 
 
+def test_a_point_that_stays_silent_is_told_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:
+    silence = PointUnreachable("silent")
+    answers = iter([silence, silence, silence, None, silence, UnknownLease("gone")])
+
+    def say() -> None:
+        answer = next(answers)
+        if answer is not None:
+            raise answer
+
+    thread = renewal(watched_run(Clock()), Said(say))
+    thread.start()
+    assert ended(thread)
+    told = [one.message for one in caplog.records if one.levelname == "WARNING"]
+    assert [text for text in told if "keepalive" in text] == ["chaos_mm: keepalive of a lease: silent"] * 2
+
+
 def test_a_guard_beats_until_its_run_is_closed_and_nudges_a_stopped_one() -> None:
     run, nudges = Run("t"), Said()
     guard = Guard(run, lambda: nudges(0.0))

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from chaos_mm.controls.guards import Guards, broken, is_whole
+from chaos_mm import faults
+from chaos_mm.controls.guards import Guards, broken, is_whole, lifted
+from chaos_mm.controls.objectives import chosen_objectives
 from chaos_mm.sli.objectives import Objective
 
 BYSTANDERS = Objective(
@@ -89,3 +91,59 @@ def test_without_a_hold_time_it_halts_at_once_and_only_guards_do() -> None:
     assert guards.look(0.0, {"plain": answer(0.0, 99), "leaks": answer(0.0, 9, 20.0, "requests")}) is None
     tripped = guards.look(1.0, {"leaks": answer(2.0, 9, 20.0, "requests")})
     assert tripped is not None and tripped[0] == "leaks"
+
+
+def audience(name: str) -> Objective:
+    filters = {"audience": name} if name else {}
+    return Objective("leaks", "leak_count", filters, comparison="lte", window_seconds=20.0, guard=True)
+
+
+@pytest.mark.parametrize("who", ["canary", "bystander"])
+def test_it_says_among_whom_it_leaked(who: str) -> None:
+    tripped = Guards([audience(who)]).look(0.0, {"leaks": answer(3.0, 50, 20.0, "requests")})
+    assert tripped is not None and f"(of the audience '{who}')" in tripped[1]
+
+
+def test_a_fault_that_carries_content_lifts_the_guard_over_canaries_and_no_other() -> None:
+    carries, noise = faults.get("media_key_collision"), faults.get("image_noise")
+    assert carries.carries_content and not noise.carries_content
+    assert lifted(audience("canary"), [noise, carries])
+    assert not lifted(audience("canary"), [noise])
+    assert not lifted(audience("bystander"), [carries])
+    assert not lifted(audience(""), [carries])  # others are among them
+    answers = Objective("answers", "canary_exact", {"audience": "canary"}, guard=True)
+    assert not lifted(answers, [carries])
+
+
+def injecting(*names: str, objective: str = "picture-answers") -> dict[str, Any]:
+    def python(func: str, module: str = "actions", **arguments: Any) -> dict[str, Any]:
+        provider = {"type": "python", "module": f"chaos_mm.{module}", "func": func, "arguments": arguments}
+        return {"type": "action", "name": func, "provider": provider}
+
+    hypothesis = {"title": "t", "probes": [python("sli", "probes", objective=objective)]}
+    return {"steady-state-hypothesis": hypothesis, "method": [python(f"inject_{name}") for name in names]}
+
+
+@pytest.mark.parametrize(
+    ("names", "guarded"),
+    [
+        ((), True),
+        (("image_noise",), True),
+        (("kv_cache_noise", "attention_delay"), True),
+        (("media_key_collision",), False),
+        (("image_noise", "kv_cache_swap"), False),
+    ],
+)
+def test_the_shipped_guards_of_a_run(names: tuple[str, ...], guarded: bool) -> None:
+    judged, guards = chosen_objectives(injecting(*names), {}, {})
+    assert [one.name for one in judged] == ["picture-answers"]
+    always = {"bystanders-unharmed", "no-leaks"}
+    assert {one.name for one in guards} == always | ({"canaries-kept-apart"} if guarded else set())
+
+
+def test_a_lifted_guard_that_is_named_judges_and_stops_nothing() -> None:
+    (named,), guards = chosen_objectives(injecting("kv_cache_swap", objective="canaries-kept-apart"), {}, {})
+    assert (named.name, named.guard) == ("canaries-kept-apart", False)
+    assert {one.name for one in guards} == {"bystanders-unharmed", "no-leaks"}
+    (named,), _ = chosen_objectives(injecting("kv_cache_noise", objective="canaries-kept-apart"), {}, {})
+    assert named.guard

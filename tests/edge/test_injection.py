@@ -3,15 +3,20 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from chaoslib.exceptions import ActivityFailed
 
 from chaos_mm import faults
 from chaos_mm.controls import run as live
+from chaos_mm.controls.ending import hits_of
 from chaos_mm.controls.injection import inject
 from chaos_mm.controls.run import HeldLease, Run
+from chaos_mm.controls.witness import Witness
+from chaos_mm.core.fault import Fault, Point
+from chaos_mm.core.lease import Lease
 from tests.edge.chaos import wait_for
 from tests.edge.conftest import CLOSED, BarePoint
 
@@ -109,3 +114,65 @@ def test_an_injection_among_the_rollbacks_takes_none_of_them_away(run: Run) -> N
     run.stop.set()
     with pytest.raises(ActivityFailed, match="nothing was injected"):
         inject(faults.get(FAULT), {})
+
+
+class Fatal:
+    """An actuator whose engine does not survive anything; harms nothing."""
+
+    def __init__(self, fatal: str) -> None:
+        self._fatal = fatal
+
+    def refusal(self, fault: Fault) -> str:
+        return ""
+
+    def selectable(self, fault: Fault) -> bool:
+        return True
+
+    def describe(self, fault: Fault) -> Mapping[str, Any]:
+        return {"fatal": self._fatal}
+
+    def begin(self, lease: Lease) -> None:
+        lease.engine = {"fatal": self._fatal}
+
+    def renew(self, lease: Lease) -> None:
+        """Nothing."""
+
+    def finish(self, lease: Lease) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("fatal", ["restart needed", ""])
+def test_a_hit_that_ends_the_engine_is_heard_of_before_its_point_goes(
+    run: Run, make_point: Callable[..., BarePoint], fatal: str
+) -> None:
+    """The hit comes half a second after the injection, and three tenths later the point is gone, as vLLM's is."""
+    agent = make_point(Point.AGENT)
+    agent.canaries, agent.book.actuator = False, Fatal(fatal)
+    run.configuration["agent_control_url"] = agent.url
+    inject(faults.get("kv_cache_noise"), {})
+    lease = run.leases["kv_cache_noise"]
+    agent.canaries = True
+    wait_for(lambda: agent.book.leases()[0].applied > 0)
+    time.sleep(0.3)
+    agent.close()
+    assert (lease.evidence["applied"] > 0) is bool(fatal)
+    port = agent.server.port
+    make_point(Point.AGENT, port)  # another in its place
+    assert run.release_all() == []
+    found = hits_of(lease)
+    assert (found.ended_by, found.applied > 0, found.struck_down) == ("process", bool(fatal), bool(fatal))
+
+
+def test_a_witness_ends_with_its_lease_and_with_a_point_that_knows_none(run: Run, point: BarePoint) -> None:
+    lease = HeldLease("noise", FAULT, "image", "agent", (point.url,), 60.0)
+    unknown = Witness(run, lease, point.url)
+    unknown.start()
+    unknown.join(10)
+    assert not unknown.is_alive()
+    silent = Witness(run, lease, CLOSED)
+    silent.start()
+    time.sleep(0.3)
+    assert silent.is_alive()  # it may start again
+    lease.given_up.set()
+    silent.join(10)
+    assert not silent.is_alive()

@@ -58,6 +58,34 @@ def test_half_of_what_a_lease_was_to_hit_is_the_least_that_counts(matched: int, 
 
 
 @pytest.mark.parametrize(
+    ("limit", "matched", "rate", "least"),
+    [
+        (1, 1, 1.0, 1),
+        (1, 40, 1.0, 1),  # one was to be hit, and its batch-mates were to be spared
+        (4, 40, 1.0, 2),
+        (5, 40, 1.0, 3),
+        (5, 3, 1.0, 2),  # fewer came than it would have hit
+        (5, 40, 0.1, 2),  # its rate says four
+        (8, 40, 0.0, 1),
+    ],
+)
+def test_a_limit_is_the_most_that_a_lease_is_to_hit(limit: int, matched: int, rate: float, least: int) -> None:
+    limited = {"limit": limit, "matched": matched, "rate": rate}
+    assert expected_hits(replace(HIT, **limited)) == least
+    assert hit(**limited, applied=least) == ("passed",)
+    assert hit(**limited, applied=least - 1) == ("not_exercised",)
+    assert hit(**limited, applied=max(least, limit), ended_by="limit") == ("passed",)
+
+
+def test_a_limit_that_was_not_reached_excuses_no_early_end() -> None:
+    five = {"limit": 5, "matched": 40}
+    assert hit(**five, applied=2, ended_by="ttl") == ("error", "not_exercised")
+    assert hit(**five, applied=3, ended_by="ttl") == ("error",)
+    assert hit(**five, applied=3, ended_by="keepalive") == ("error",)
+    assert hit(**five, applied=3, ended_by="release") == ("passed",)
+
+
+@pytest.mark.parametrize(
     ("changes", "word"),
     [
         ({"ended_by": "ttl"}, "error"),
@@ -126,6 +154,17 @@ def test_a_phase_that_was_cut_short_owes_no_data_but_answers_for_what_was_seen()
     assert words(windows=broken, cut="fault", noted=stopped) == ("interrupted", "deviated")
 
 
+@pytest.mark.parametrize(
+    ("phase", "word"), [("baseline", "not_steady"), ("fault", "deviated"), ("recovery", "deviated")]
+)
+def test_what_a_guard_forbids_altogether_is_judged_without_being_named(phase: str, word: str) -> None:
+    leaks = Window("canaries-kept-apart", phase, True, False, 11, reason="leak_count is 4, not at most 2")
+    assert words(guarded=(leaks,)) == (word,)
+    assert words(guarded=(replace(leaks, met=True),)) == ("passed",)
+    # It owes no data: in a run without requests of its kind there is nothing to forbid.
+    assert words(guarded=(replace(leaks, measured=False),)) == ("passed",)
+
+
 def test_what_was_planned_and_did_not_happen_is_not_applied() -> None:
     assert words(hits=()) == ("not_applied",)
     assert words(planned=("noise", "second")) == ("not_applied",)
@@ -184,11 +223,55 @@ def test_after_a_fatal_fault_another_process_must_serve(answers: bool | None, re
     assert judge(replace(WELL, hits=(seen,), target_answers=True, target_replaced=False)).words == ("passed",)
 
 
+DIED = replace(HIT, fatal="restart needed: it exits", matched=9, applied=1, ended_by="process")
+SERVES = {"target_answers": True, "target_replaced": True}
+
+
 def test_a_point_that_died_with_its_engine_is_no_error_once_another_serves() -> None:
-    died = replace(HIT, fatal="restart needed: it exits", applied=0, ended_by="process")
-    assert judge(replace(WELL, hits=(died,), target_answers=True, target_replaced=True)).words == ("passed",)
-    still = judge(replace(WELL, hits=(died,), target_answers=True, target_replaced=False))
-    assert still.words == ("not_restored", "error", "not_exercised")
+    judged = judge(replace(WELL, hits=(DIED,), **SERVES))
+    assert judged.words == ("passed",)
+    assert judged.why.startswith("image_noise hit 1 of 9 matching requests")
+    still = judge(replace(WELL, hits=(DIED,), target_answers=True, target_replaced=False))
+    assert still.words == ("not_restored", "error")
+
+
+@pytest.mark.parametrize("matched", [0, 9])
+def test_an_engine_that_was_replaced_by_chance_shows_nothing_of_a_fault_without_a_hit(matched: int) -> None:
+    judged = judge(replace(WELL, hits=(replace(DIED, matched=matched, applied=0),), **SERVES))
+    assert judged.words == ("not_exercised",)
+    assert judged.why.endswith("nothing shows that it was this fault that ended the engine")
+
+
+def test_of_what_need_not_be_restarted_a_replaced_point_stays_an_error() -> None:
+    assert words(hits=(replace(DIED, fatal="", applied=9),), **SERVES) == ("error",)
+
+
+@pytest.mark.parametrize(
+    ("gone", "answers", "replaced", "text"),
+    [
+        (True, True, True, ""),
+        (False, True, True, "is not proven: still under way"),  # a host's hold, or the same process serves the point
+        (True, True, None, "its process was replaced since, but whether another process serves cannot be told"),
+        (True, True, False, "its process was replaced since, but the process that served at the start still serves"),
+        (True, False, True, "the target does not answer"),
+        (True, None, True, "nothing answered at the target's address at the start"),
+    ],
+)
+def test_what_a_dead_process_had_not_undone_is_gone_with_it(
+    gone: bool, answers: bool | None, replaced: bool | None, text: str
+) -> None:
+    owing = replace(HIT, undo="still under way", gone=gone)
+    judged = judge(replace(WELL, hits=(owing,), target_answers=answers, target_replaced=replaced))
+    assert (judged.word == "passed") is (text == "")
+    assert text in judged.why
+    assert text or "the undo of image_noise is proven by replacement: the process that held it is gone" in judged.why
+
+
+def test_a_kill_that_falls_into_the_undo_of_another_fault() -> None:
+    killed = Hits("kill", "process_kill", 1, 1, fatal="restart needed", replaced=True)
+    owing = replace(HIT, undo="still under way", gone=True)
+    assert words(hits=(owing, killed), **SERVES) == ("passed",)
+    assert words(hits=(owing, replace(killed, undo="none serves in its place")), **SERVES) == ("not_restored",)
 
 
 def test_why_a_fault_did_not_come_to_be_is_told() -> None:

@@ -168,11 +168,13 @@ def swapped(chaos: Chaos, point: BarePoint) -> Iterator[Process]:
     """A run whose point begins to keep its callers under the fault, on its way to its release."""
     inject, lease = entry("inject_image_noise", sigma=0.1, ttl_seconds=60), entry("release", lease="image_noise")
     process = chaos.start("run", experiment(inject, entry("hold", seconds=1.5), lease))
-    wait_for(lambda: point.book.armed)
-    point.book.close()
-    point.server.close()
-    with trickling(HEAD, port=point.server.port):
-        yield process
+    try:
+        wait_for(lambda: point.book.armed)
+        point.book.close()
+        point.server.close()
+        with trickling(HEAD, port=point.server.port):
+            yield process
+    finally:
         process.popen.kill()
         process.popen.wait()
 

@@ -122,7 +122,7 @@ def test_a_load_that_is_gone_is_no_data_and_stops_nothing(told: Told, token: str
     assert not run.stop.is_set()
 
 
-def test_the_hits_are_those_of_the_moment_and_change_nothing_that_is_known(
+def test_the_hits_are_those_of_the_moment_and_are_kept_in_case_the_point_dies(
     run: Run, told: Told, point: BarePoint
 ) -> None:
     run.enter("fault")
@@ -134,7 +134,10 @@ def test_the_hits_are_those_of_the_moment_and_change_nothing_that_is_known(
     Sampler(run, []).look()
     hits = told.of("sample")[0]["hits"]["noise"]
     assert hits["applied"] == hits["matched"] > 2
-    assert held.evidence == {"state": "known"}
+    assert (held.evidence["applied"], held.evidence["state"]) == (hits["applied"], "live")
+    point.close()
+    Sampler(run, []).look()
+    assert told.of("sample")[1]["hits"]["noise"] == hits
 
 
 def test_it_samples_until_it_is_told_to_rest(run: Run, told: Told) -> None:

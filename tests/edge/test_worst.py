@@ -74,6 +74,17 @@ def test_the_loads_answer_is_judged(load: FakeLoad, token: str) -> None:
     assert worst.worst_of("fault") == ("answers", answer)
 
 
+def test_of_the_guards_those_are_judged_that_may_not_be_broken_for_a_moment(load: FakeLoad, token: str) -> None:
+    run = Run("t", configuration={"load_control_url": load.server.url}, secrets={"token": token})
+    patient = replace(LEAKS, name="patient", hold_seconds=5.0)
+    worst = WorstWindows(run, [ANSWERS], [LEAKS, patient], {})
+    load.worst = {"canary_exact": told(0.9), "leak_count": told(2.0)}
+    worst.ask("recovery", 12.0)
+    (window,) = worst.guarded(["recovery"])
+    assert (window.objective, window.phase, window.measured, window.met) == ("leaks", "recovery", True, False)
+    assert window.reason == "leaks: leak_count is 2, not at most 0"
+
+
 def test_the_last_answer_counts(load: FakeLoad, token: str) -> None:
     worst = worst_windows(load.server.url, token)
     counts = {"windows": 8, "without_data": 0, "started_seconds": 0.0, "phase_seconds": 9.0}

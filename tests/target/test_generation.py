@@ -69,6 +69,26 @@ def test_decoding_stops_at_the_context_length(model: Any) -> None:
         assert len(list(decode(model, [entry], 100))) == 2
 
 
+@pytest.mark.parametrize("surplus", [-1, 1])
+@pytest.mark.parametrize("modality", ["image", "audio"])
+def test_another_number_of_rows_than_placeholders_is_refused_at_the_merge(
+    model: Any, modality: str, surplus: int
+) -> None:
+    """Real engines refuse it too; one row too many for the first prompt would be read by the second."""
+    entries = [model_input("", *media) for media in [_media(modality)] * 2]
+    ids = torch.tensor([list(entry.ids) for entry in entries])
+    rows = torch.zeros(1, 12 + surplus, 128)
+    given = (rows, None) if modality == "image" else (None, rows)
+    with pytest.raises(RuntimeError, match=f"^{modality}: {12 + surplus} rows for 12 placeholders$"):
+        model.embed(ids, *given)
+
+
+def _media(modality: str) -> tuple[Any, Any]:
+    if modality == "image":
+        return picture_file(picture("4072")), None
+    return None, sound_file(speech("4072"))
+
+
 def test_parts_have_the_names_an_adapter_looks_for(model: Any) -> None:
     from transformers import PreTrainedModel
 

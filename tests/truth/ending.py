@@ -1,6 +1,9 @@
 """Rows about how a fault ends: rollbacks, time to live, points that die, signals."""
 
-from tests.truth.experiments import RELEASE, background, experiment, foreign, hold, inject, paused
+from dataclasses import replace
+
+from chaos_mm.core.fault import Point
+from tests.truth.experiments import RELEASE, activity, background, experiment, foreign, hold, inject, paused
 from tests.truth.point import PointScript
 from tests.truth.scenario import NEVER, Expected, Scenario, Step, passed, refused
 
@@ -47,6 +50,11 @@ DYING = (
         experiment(inject(ttl_seconds=1), hold(), RELEASE, configuration={"fault_seconds": 2.6}),
     ),
     Scenario(
+        "time to live ends before its limit of requests is hit",
+        Expected("error", 4, gone="ttl"),
+        experiment(inject(ttl_seconds=1, limit=500), hold(), RELEASE, configuration={"fault_seconds": 2.6}),
+    ),
+    Scenario(
         "keepalives do not arrive",
         Expected("error", 4, gone="keepalive"),
         experiment(inject(), hold(6.0), RELEASE),
@@ -84,6 +92,13 @@ TARGET = (
 )
 
 FATAL = PointScript(fatal="restart needed: the process ends")
+ENGINE_FAULT = experiment(
+    activity("inject_kv_cache_noise", sigma=0.5, ttl_seconds=60, keepalive_seconds=5),
+    hold(),
+    activity("release", lease="kv_cache_noise"),
+    rollbacks=[activity("release_all")],
+)
+ENGINE_DIES = (Step("armed", "replace-point", delay=0.6), Step("start", "replace-target"))
 UNDO = (
     Scenario(
         "the undo is proven a second after the release", passed(), point=PointScript(undo="proven", undo_seconds=1)
@@ -103,6 +118,47 @@ UNDO = (
         Expected("not_restored", 5),
         point=FATAL,
         target=True,
+    ),
+    Scenario(
+        "a fault ends the engine and the agent in it, and another process serves",
+        passed(gone="process"),
+        ENGINE_FAULT,
+        point=replace(FATAL, kind=Point.AGENT),
+        target=True,
+        steps=ENGINE_DIES,
+    ),
+    Scenario(
+        "the engine of a fatal fault that hit nobody is replaced by chance",
+        Expected("not_exercised", 3, gone="process"),
+        ENGINE_FAULT,
+        point=replace(FATAL, kind=Point.AGENT, applied=0.0),
+        target=True,
+        steps=ENGINE_DIES,
+        output="nothing shows that it was this fault",
+    ),
+    Scenario(
+        "the engine is replaced while a fault in it is being undone",
+        passed(),
+        ENGINE_FAULT,
+        point=PointScript(kind=Point.AGENT, undo="never"),
+        target=True,
+        steps=(Step("ended", "replace-point", delay=0.3), Step("start", "replace-target")),
+    ),
+    Scenario(
+        "the agent is replaced while its fault is being undone, and the same process serves on",
+        Expected("not_restored", 5),
+        ENGINE_FAULT,
+        point=PointScript(kind=Point.AGENT, undo="never"),
+        target=True,
+        steps=(Step("ended", "replace-point", delay=0.3),),
+        output="its process was replaced since, but the process that served at the start still serves",
+    ),
+    Scenario(
+        "a point beside the engine is replaced while it undoes, and so is the engine",
+        Expected("not_restored", 5),
+        point=PointScript(undo="never"),
+        target=True,
+        steps=(Step("ended", "replace-point", delay=0.3), Step("start", "replace-target")),
     ),
     Scenario(
         "the point says beforehand that it cannot",

@@ -1,5 +1,8 @@
 """Rows about injection and judgement: what was injected, hit, measured."""
 
+from dataclasses import replace
+
+from chaos_mm.core.fault import Point
 from tests.truth.experiments import (
     HYPOTHESIS,
     LIST,
@@ -78,6 +81,18 @@ INJECTION = (
         passed(gone="limit"),
         experiment(inject(limit=8), hold(), RELEASE),
     ),
+    Scenario(
+        "its limit of one request is hit, beside many that match",
+        passed(gone="limit"),
+        experiment(inject(limit=1), hold(), RELEASE),
+        point=PointScript(applied=0.05),
+    ),
+    Scenario(
+        "less than half of its limit is hit",
+        NOT_EXERCISED,
+        experiment(inject(limit=30), hold(), RELEASE),
+        point=PointScript(applied=0.1),
+    ),
     Scenario("mode observe", NOT_EXERCISED, experiment(inject(mode="observe"), hold(), RELEASE)),
     Scenario("zero hits", NOT_EXERCISED, point=PointScript(matched=0.0), differs=True),
     Scenario("requests met, none changed", NOT_EXERCISED, point=PointScript(applied=0.0)),
@@ -98,6 +113,14 @@ INJECTION = (
     Scenario("achieved as min_achieved asks", passed(), experiment(controls=[control(min_achieved={"psnr_db": 15.0})])),
 )
 
+MIXED_UP = Play("canary", "fault", "leak", 0.3, 0.55)  # some seven of forty a second: most are answered rightly
+AGENT = PointScript(kind=Point.AGENT)
+CARRIES = experiment(
+    activity("inject_media_key_collision", bits=8, ttl_seconds=60, keepalive_seconds=5),
+    hold(),
+    activity("release", lease="media_key_collision"),
+    rollbacks=[activity("release_all")],
+)
 LONG_FAULT = experiment(configuration={"fault_seconds": 2.6})
 
 OBJECTIVES = (
@@ -162,6 +185,25 @@ OBJECTIVES = (
         most_seconds=6.0,
         leases=2,
     ),
+    Scenario(
+        "the service mixes canaries up, which the fault does not",
+        Expected("halted", 1),
+        experiment(inject(), hold(30.0), RELEASE),
+        plays=tuple(replace(MIXED_UP, begin=n + 0.3, end=n + 0.55) for n in range(30)),  # in every window
+        most_seconds=6.0,
+        output="canaries-apart: leak_count is ",
+    ),
+    Scenario(
+        "the service mixes canaries up in the recovery, and only a guard forbids it",
+        DEVIATED,
+        plays=(replace(MIXED_UP, phase="recovery"),),
+    ),
+    Scenario(
+        "the service mixes canaries up before the fault",
+        Expected("not_steady", 3),
+        plays=(replace(MIXED_UP, phase="baseline"),),
+    ),
+    Scenario("a fault that carries content mixes canaries up", passed(), CARRIES, plays=(MIXED_UP,), point=AGENT),
     Scenario("a guarded objective breaks in the recovery", DEVIATED, plays=(Play("bystander", "recovery", WRONG),)),
     Scenario("no requests under the fault", NO_DATA, LONG_FAULT, plays=(Play("canary", "fault", "none"),)),
     Scenario("no requests in the recovery", NO_DATA, plays=(Play("canary", "recovery", "none"),)),

@@ -34,7 +34,8 @@ _TICK_SECONDS = 0.02
 class Play:
     """What requests of an audience get in a phase, from ``begin`` to ``end`` seconds of it.
 
-    ``what``: wrong (answered, not exactly), error (status 500), or none (the load keeps no record at all).
+    ``what``: wrong (answered, not exactly), leak (answered with another request's code), error (status 500), or none
+    (the load keeps no record at all).
     """
 
     audience: str
@@ -132,4 +133,5 @@ def _answered(record: Record, what: str) -> Record:
         complete=True,
         answer=answer,
         exact=answer == record.expected,
+        leak=what == "leak",
     )

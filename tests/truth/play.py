@@ -157,10 +157,9 @@ class Play:
             "CHAOS_MM_REPORTS": str(self.folder / "reports"),
             "CHAOS_MM_OBJECTIVES": str(OBJECTIVES),
             "CHAOS_MM_TARGET_URL": self.target.url if self.target else CLOSED,
-            "CHAOS_MM_PROXY_CONTROL_URL": self.points[0].url,
+            **{f"CHAOS_MM_{name}_CONTROL_URL": CLOSED for name in ("PROXY", "AGENT", "HOST")},
+            f"CHAOS_MM_{self.points[0].script.kind.value.upper()}_CONTROL_URL": self.points[0].url,
             "CHAOS_MM_LOAD_CONTROL_URL": self.load.url,
-            "CHAOS_MM_AGENT_CONTROL_URL": CLOSED,
-            "CHAOS_MM_HOST_CONTROL_URL": CLOSED,
         }
         given = {
             name: _filled(value, self.folder).replace("{path}", ours["PYTHONPATH"])

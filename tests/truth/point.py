@@ -1,4 +1,4 @@
-"""A proxy point without traffic of its own: real control API and leases, hits counted as a script says."""
+"""A point without traffic of its own: real control API and leases, hits counted as a script says."""
 
 import threading
 import time
@@ -26,7 +26,8 @@ class PointScript:
     what each application reports. ``refuses``: methods on /leases that it answers with 500 and does not obey; POST are
     keepalives. ``slow_seconds``: how long it takes over a PUT. ``foreign``: a lease of another owner lives there from
     the beginning. ``refusal``: why it cannot run any fault. ``fatal``: why a restart is needed after one.
-    ``undo``: proven, unproven or never ("": ending a lease is enough), ``undo_seconds`` after its end.
+    ``undo``: proven, unproven or never ("": ending a lease is enough), ``undo_seconds`` after its end. ``kind``: which
+    point it is; the agent goes with the process that it hurts.
     """
 
     matched: float = 1.0
@@ -43,6 +44,7 @@ class PointScript:
     fatal: str = ""
     undo: str = ""
     undo_seconds: float = 0.0
+    kind: Point = Point.PROXY
 
 
 class _Actuator:
@@ -100,7 +102,7 @@ class ScriptedPoint:
     def __init__(self, token: str, script: PointScript, port: int = 0) -> None:
         self.script, self._token = script, token
         limits = Limits(max_ttl_seconds=script.max_ttl_seconds)
-        self.book = LeaseBook(catalogue(), point=Point.PROXY, limits=limits, actuator=_Actuator(script))
+        self.book = LeaseBook(catalogue(), point=script.kind, limits=limits, actuator=_Actuator(script))
         api = _Api(self.book, token, version=script.version or chaos_mm.__version__)
         self.server: ControlServer = serve_control(api, f"http://127.0.0.1:{port}")
         self.url = self.server.url

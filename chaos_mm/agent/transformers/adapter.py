@@ -66,10 +66,10 @@ class TransformersAdapter(Adapter):
 
     @property
     def facts(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """The model's class, device, layers, attention implementation and places."""
+        """The model's class, device, layers, attention implementation and places; ``errors``: of the agent's own."""
         served = self.served
         if served is None:
-            return {"runner": self._runner, "model": None, "backend": None}
+            return {"runner": self._runner, "model": None, "backend": None, "errors": self.engine.mishaps.count}
         decoder = served.roles.decoder
         return {
             "runner": self._runner,
@@ -78,6 +78,7 @@ class TransformersAdapter(Adapter):
             "device": served.device,
             "layers": len(decoder.attention),
             "places": {place.path: place.role for place in served.roles.places},
+            "errors": self.engine.mishaps.count,
         }
 
     def refusal(self, fault: Fault) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from chaos_mm.agent.armed import Armed
 from chaos_mm.agent.measuring import Measures
 from chaos_mm.agent.runtime import Runtime
+from chaos_mm.agent.transformers.mishaps import Mishaps, strike
 from chaos_mm.agent.transformers.roles import Decoder
 from chaos_mm.agent.transformers.steps import Row, Step
 from chaos_mm.core.errors import NotInjectable
@@ -82,8 +83,11 @@ class Call:
 class AttentionSeam:
     """Puts the wrappers in and takes them out; ``step()`` gives the calling thread's generation."""
 
-    def __init__(self, runtime: Runtime, step: Callable[[], Step], watcher: Watcher, measures: Measures) -> None:
+    def __init__(
+        self, runtime: Runtime, step: Callable[[], Step], watcher: Watcher, measures: Measures, mishaps: Mishaps
+    ) -> None:
         self._runtime, self._step, self._watcher, self._measures = runtime, step, watcher, measures
+        self._door = mishaps.door("an attention call", Seam.ATTENTION, Seam.ENGINE_MEMORY)
         self._layers: dict[Any, tuple[int, int, str]] = {}
         self._undo: dict[tuple[str, str], Callable[[], None]] = {}
 
@@ -152,28 +156,40 @@ class AttentionSeam:
             if not (looks or armed()) or module not in layers:
                 return real(module, *args, **kwargs)
             if looks:
-                self._observe(layers[module][0], args, kwargs)
-            return self._call(real, module, args, kwargs) if armed() else real(module, *args, **kwargs)
+                with self._door:
+                    self._observe(layers[module][0], args, kwargs)
+            calls = self._before(module) if armed() else []
+            output = real(module, *args, **kwargs)
+            return self._edited(output, calls) if calls else output
 
         attention.__wrapped__ = real  # type: ignore[attr-defined]
         return attention
 
-    def _call(self, real: Callable[..., Any], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _before(self, module: Any) -> list[tuple[Armed, Row, Call]]:
+        """Everything before the call; which outputs are to be changed after it."""
+        calls: list[tuple[Armed, Row, Call]] = []
+        with self._door:
+            self._strike(module, calls)
+        return calls
+
+    def _strike(self, module: Any, calls: list[tuple[Armed, Row, Call]]) -> None:
         layer, layers, path = self._layers[module]
         step, runtime = self._step(), self._runtime
         runtime.fired(Seam.ATTENTION)
         self._watcher.before_call(step, layer)
-        calls: list[tuple[Armed, Row, Call]] = []
         for armed in runtime.leases(Seam.ATTENTION):
             waits: list[float] = []
             for row in step.rows():
                 if armed.chosen(row.info):
                     call = Call(armed, module, layer, layers, row, step, waits)
-                    armed.strike(call, row.id, f"{step.index} {layer}", f"{path}.layers.{layer}")
+                    strike(armed, call, row.id, f"{step.index} {layer}", f"{path}.layers.{layer}")
                     if call.changes and armed.chosen(row.info):  # not so where the fault failed after asking for one
                         calls.append((armed, row, call))
-        output = real(module, *args, **kwargs)
-        return _edited(output, calls, step) if calls else output
+
+    def _edited(self, output: Any, calls: list[tuple[Armed, Row, Call]]) -> Any:
+        with self._door:
+            return _edited(output, calls, self._step())
+        return output
 
     def _observe(self, layer: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Show the measures what canaries' prompts bring: queries and keys (heads, tokens, dim) beside the padding."""

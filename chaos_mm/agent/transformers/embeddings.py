@@ -7,6 +7,7 @@ from typing import Any, Final
 from chaos_mm.agent.armed import Armed
 from chaos_mm.agent.measuring import Measures, Reference
 from chaos_mm.agent.runtime import Runtime
+from chaos_mm.agent.transformers.mishaps import Mishaps, strike
 from chaos_mm.agent.transformers.roles import Place
 from chaos_mm.agent.transformers.steps import info_of
 from chaos_mm.core import serving
@@ -97,7 +98,9 @@ class EmbeddingSeam:
         measures: Measures,
         encoder_site: Callable[[str, tuple[str, ...]], None],
         private: Callable[[Armed, str], bool],
+        mishaps: Mishaps,
     ) -> None:
+        self._door = mishaps.door("an encoder's output", Seam.EMBEDDING, Seam.GRADIENT, Seam.ENGINE_MEMORY)
         self._runtime, self._measures, self._encoder_site = runtime, measures, encoder_site
         self._private = private
         self._references: dict[str, Reference] = {}
@@ -122,7 +125,9 @@ class EmbeddingSeam:
         def hook(module: Any, args: Any, output: Any) -> Any:
             if not (armed() or looks or reference.count < CLEAN_OUTPUTS):
                 return None
-            return self._pass(place, reference, _Output(output, layer))
+            with self._door:
+                return self._pass(place, reference, _Output(output, layer))
+            return None
 
         self._hooks[id(place.module), place.path] = place.module.register_forward_hook(hook)
 
@@ -180,7 +185,7 @@ class EmbeddingSeam:
         for armed in leases:
             if armed.chosen(source.info(request, place.modality)) and self._private(armed, request):
                 view = View(place, request, tensor, reference, self._before(place, request, armed))
-                armed.strike(view, request, f"{place.path} {label}", place.path)
+                strike(armed, view, request, f"{place.path} {label}", place.path)
                 tensor = tensor if view.new is None else view.new
         if any(armed.fault.carries_content for armed in leases) and self._runtime.identify(request).canary:
             self._previous[place.path] = (request, clean.detach().clone())
@@ -211,13 +216,18 @@ class EmbeddingSeam:
         batch = serving.current()
         request = batch.ids[0] if batch is not None and batch.ids else "training"
 
-        def backward(gradient: Any) -> Any:
+        def struck(gradient: Any) -> Any:
             view = GradientView(place, gradient, self._steps)
             self._runtime.fired(Seam.GRADIENT)
             for armed in leases:
                 if armed.chosen(RequestInfo(request, "", modalities=frozenset({place.modality}))):
-                    armed.strike(view, request, f"{place.path} {view.step}", place.path)
+                    strike(armed, view, request, f"{place.path} {view.step}", place.path)
             return view.new
+
+        def backward(gradient: Any) -> Any:
+            with self._door:
+                return struck(gradient)
+            return None
 
         tensor.register_hook(backward)
 

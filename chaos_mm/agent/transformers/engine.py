@@ -12,6 +12,7 @@ from chaos_mm.agent.transformers.attention import AttentionSeam, lookup_problem
 from chaos_mm.agent.transformers.embeddings import EmbeddingSeam
 from chaos_mm.agent.transformers.kv import Copied, FinishedCaches, KvView, unsupported
 from chaos_mm.agent.transformers.memory import AllocationSites, ProcessMemory
+from chaos_mm.agent.transformers.mishaps import Mishaps, strike
 from chaos_mm.agent.transformers.quiet import Quiet
 from chaos_mm.agent.transformers.roles import Place, Roles, read_roles
 from chaos_mm.agent.transformers.steps import Row, Step, Steps, find_cache, given_tokens, info_of, row_starts
@@ -40,6 +41,18 @@ class Served:
         self.hook: Any = None
 
 
+class _Doors:
+    """Where the server's threads come in: whatever of ours fails there, the server goes on."""
+
+    def __init__(self, mishaps: Mishaps) -> None:
+        self.models = mishaps.door("hooking or letting go of a model")
+        self.cache = mishaps.door("taking up a cache of encoder outputs")
+        self.begin = mishaps.door("a batch's beginning", Seam.EMBEDDING, Seam.GRADIENT)
+        self.end = mishaps.door("a batch's end", Seam.KV)
+        self.key = mishaps.door("a medium's key", Seam.MEDIA_KEY, Seam.EMBEDDING)
+        self.step = mishaps.door("a decoder's step", Seam.KV, Seam.ATTENTION, Seam.ENGINE_MEMORY)
+
+
 class TransformersEngine:
     """``serving.Listener``: hooks models as they are announced, and strikes at their seams while a lease lives."""
 
@@ -51,16 +64,18 @@ class TransformersEngine:
         self.loads = 0
         self.refused = ""
         self.kept: KeptView | None = None
-        self.attention = AttentionSeam(runtime, lambda: self._steps.step, self, self.measures)
+        self.mishaps = Mishaps(runtime)
+        self._doors = _Doors(self.mishaps)
+        self.attention = AttentionSeam(runtime, lambda: self._steps.step, self, self.measures, self.mishaps)
         self.keys = MediaKeySeam(runtime, lambda: self._kept_outputs)
-        self.embeddings = EmbeddingSeam(runtime, self.measures, self._before_encoder, self.keys.private)
+        self.embeddings = EmbeddingSeam(runtime, self.measures, self._before_encoder, self.keys.private, self.mishaps)
         self._kept_outputs: serving.KeptOutputs | None = None
         self._steps = Steps()
         self._named: dict[str, Place] = {}
         self._struck: dict[tuple[str, str], weakref.WeakSet[serving.Batch]] = {}
         self._open: weakref.WeakSet[serving.Batch] = weakref.WeakSet()
         self._end: Callable[[], None] = _nothing
-        self.on_model: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = _nothing
 
     def listen(self) -> None:
         """Hook what is announced, now and later; every seam of this process is declared to the runtime."""
@@ -86,61 +101,57 @@ class TransformersEngine:
         """Hook a model. One without a decoder, or compiled, is refused by name and left as it is."""
         if any(served.roles.model is model for served in self.served):
             return
-        try:
-            roles = read_roles(model)
-            _check_not_compiled(model)
-            served = Served(model, roles)
-            served.hook = self._hook_decoder(served)
-            if not served.attention_problem:
-                self.attention.install(roles.decoder)
-            for place in roles.places:
-                self.embeddings.install(place, _hidden_layer(model, place))
-        except NotInjectable as error:
-            self.refused = str(error)
-            logger.error("chaos_mm agent: %s is not hooked: %s", type(model).__name__, error)
+        with self._doors.models:
+            self._take(model)
             return
-        self.refused = ""
-        self.served.append(served)
-        self.loads += 1
-        self.count_hooks()
-        self.on_model()
+        self.refused = f"{type(model).__name__} could not be hooked; the server's log says why"
 
     def gone(self, model: Any) -> None:
         """Unhook a model that is about to be let go."""
-        for served in [served for served in self.served if served.roles.model is model]:
-            self.detach(served)
+        with self._doors.models:
+            for served in [served for served in self.served if served.roles.model is model]:
+                self.detach(served)
 
     def cache(self, kept: serving.KeptOutputs) -> None:
         """The server keeps encoder outputs: two seams more."""
-        self._kept_outputs, self.kept = kept, KeptView(kept)
-        self.runtime.declare(Seam.ENCODER_CACHE, lambda armed: self.kept or NOT_NOW, place="watcher")
-        # A batch that has looked a key up and not yet kept its output must not be overtaken by the flush.
-        self.runtime.declare(Seam.MEDIA_KEY, self.keys.value, place="step")
+        with self._doors.cache:
+            self._kept_outputs, self.kept = kept, KeptView(kept)
+            self.runtime.declare(Seam.ENCODER_CACHE, lambda armed: self.kept or NOT_NOW, place="watcher")
+            # A batch that has looked a key up and not yet kept its output must not be overtaken by the flush.
+            self.runtime.declare(Seam.MEDIA_KEY, self.keys.value, place="step")
+            self.on_change()
 
     def begin(self, batch: serving.Batch) -> None:
         """A batch begins in this thread."""
         self.quiet.enter()
-        self._open.add(batch)
-        if self.runtime.armed():
-            self._hook_named_places()
+        with self._doors.begin:
+            self._open.add(batch)
+            if self.runtime.armed():
+                self._hook_named_places()
 
     def end(self, batch: serving.Batch) -> None:
         """It has ended: its requests are forgotten, and what a fault may want of a canary's cache is copied."""
         step = self._steps.step
         try:
-            if step.batch is batch and step.cache is not None:
-                self._keep_finished(step)
+            with self._doors.end:
+                if step.batch is batch and step.cache is not None:
+                    self._keep_finished(step)
+            with self._doors.end:
+                for request in batch.ids:
+                    self.runtime.forget(request)
         finally:
             step.batch = step.cache = None
             self._open.discard(batch)
-            for request in batch.ids:
-                self.runtime.forget(request)
             self.quiet.leave()
 
     def key(self, key: bytes, request: str) -> bytes:
         """Masked, or private to its request, where a lease wants that."""
-        if not self.runtime.armed():
-            return key
+        if self.runtime.armed():
+            with self._doors.key:
+                return self._rewritten(key, request)
+        return key
+
+    def _rewritten(self, key: bytes, request: str) -> bytes:
         batch, media = serving.current(), frozenset(("image", "audio"))
         if batch is not None and request in batch.ids:
             # Where nobody said what it holds it may be either: an output that is struck must never have a shared key.
@@ -153,10 +164,41 @@ class TransformersEngine:
         """An attention call is about to be launched."""
         self.sites.check("attention", f"attention layer {layer}", _first(step))
 
+    def _take(self, model: Any) -> None:
+        try:
+            roles = read_roles(model)
+            _check_not_compiled(model)
+        except NotInjectable as error:
+            self.refused = str(error)
+            logger.error("chaos_mm agent: %s is not hooked: %s", type(model).__name__, error)
+            return
+        served = Served(model, roles)
+        try:
+            self._hook(served, model)
+        except Exception:
+            self._unhook(served)
+            raise
+        self.refused = ""
+        self.served.append(served)
+        self.loads += 1
+        self.count_hooks()
+        self.on_change()
+
+    def _hook(self, served: Served, model: Any) -> None:
+        served.hook = self._hook_decoder(served)
+        if not served.attention_problem:
+            self.attention.install(served.roles.decoder)
+        for place in served.roles.places:
+            self.embeddings.install(place, _hidden_layer(model, place))
+
     def detach(self, served: Served) -> None:
         """Take a model's hooks out."""
-        served.hook.remove()
         self.served.remove(served)
+        self._unhook(served)
+
+    def _unhook(self, served: Served) -> None:
+        if served.hook is not None:
+            served.hook.remove()
         self.attention.forget(served.roles.decoder)
         for place in (*served.roles.places, *self._named.values()):
             self.embeddings.remove(place)
@@ -172,27 +214,34 @@ class TransformersEngine:
         return sum(batch in self._open for batch in self._struck.get((lease, owner), ()))
 
     def _hook_decoder(self, served: Served) -> Any:
-        runtime, steps, looks = self.runtime, self._steps, self.measures.wants("attention")
+        looks = self.measures.wants("attention")
 
         def before(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            runtime.tick()
-            batch = serving.current()
-            if batch is None:
+            with self._doors.step:
+                self._before_step(served, args, kwargs, looks)
                 return
-            step, given = steps.step, given_tokens(args, kwargs)
-            if step.batch is not batch or given is None or given.shape[1] != 1:
-                step.begin(batch)
-            else:
-                step.index += 1
-            if runtime.armed():
-                step.size = 0 if given is None else given.shape[0]
-                self._step(served, step, args, kwargs)
-            elif looks:
-                step.size, step.starts = len(batch.ids), row_starts(kwargs.get("attention_mask"))
+            self._steps.step.lose(serving.current())
 
         return served.roles.decoder.module.register_forward_pre_hook(before, with_kwargs=True)
 
+    def _before_step(self, served: Served, args: tuple[Any, ...], kwargs: Mapping[str, Any], looks: bool) -> None:
+        self.runtime.tick()
+        batch = serving.current()
+        if batch is None:
+            return
+        step, given = self._steps.step, given_tokens(args, kwargs)
+        if step.batch is not batch or given is None or given.shape[1] != 1:
+            step.begin(batch)
+        else:
+            step.index += 1
+        if self.runtime.armed():
+            step.size = 0 if given is None else given.shape[0]
+            self._step(served, step, args, kwargs)
+        elif looks:
+            step.size, step.starts = len(batch.ids), row_starts(kwargs.get("attention_mask"))
+
     def _step(self, served: Served, step: Step, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self._note_struck(step)
         cache = find_cache(args, kwargs)
         served.cache_problem = unsupported(cache)
         if step.starts is None:
@@ -201,7 +250,6 @@ class TransformersEngine:
             self.attention.follow(served.roles.decoder)
         rows = list(step.rows())
         self.runtime.observe([row.info for row in rows])
-        self._note_struck(step)
         self.sites.check("kv_growth", served.roles.decoder.path, _first(step))
         if not served.cache_problem and cache.get_seq_length() > 0:
             self.runtime.fired(Seam.KV)
@@ -216,7 +264,7 @@ class TransformersEngine:
                 if armed.chosen(row.info):
                     others = self._others(step, cache, row.id, rows, copies)
                     view = KvView(cache, row.number, row.id, step.index, step.start(row.number), armed, others)
-                    armed.strike(view, row.id, "kv", served.roles.decoder.path)
+                    strike(armed, view, row.id, "kv", served.roles.decoder.path)
 
     def _others(
         self, step: Step, cache: Any, request: str, rows: Sequence[Row], copies: list[KvCache]

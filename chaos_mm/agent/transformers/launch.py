@@ -1,6 +1,7 @@
 """Run a Python server with the agent in it: the same command, the same process, none of its code changed."""
 
 import json
+import logging
 import os
 import sys
 from typing import Any
@@ -12,6 +13,8 @@ from chaos_mm.agent.transformers.serve import serve_patches
 from chaos_mm.core import serving
 
 __all__ = ["Launch"]
+
+logger = logging.getLogger("chaos_mm.agent")
 
 
 class Launch:
@@ -71,6 +74,12 @@ class Launch:
             return
         if self._forget is not None:
             self._forget()
+        try:
+            self._begin(one_at_a_time)
+        except Exception:  # it is the server's thread: models are loaded and served whatever becomes of the agent
+            logger.exception("chaos_mm agent stays inert in %s: it could not be started", self._runner)
+
+    def _begin(self, one_at_a_time: bool) -> None:
         self._agent = agent = ProcessAgent(self._runner, self._board)
         agent.adapter.one_at_a_time = one_at_a_time
         agent.adapter.refused = self._refused

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos_mm.agent.armed import Armed
+from chaos_mm.agent.transformers.mishaps import meant
 from chaos_mm.agent.who import OWN_PREFIX
 from chaos_mm.core.errors import InvalidParams
 
@@ -43,7 +44,7 @@ class AllocationSites:
                 if name == site and left[0] > 0 and armed.live:
                     left[0] -= 1
                     armed.count(request, where, {"failed_allocations": 1.0})
-                    raise _out_of_memory(site)
+                    raise meant(_out_of_memory(site))
 
 
 def _out_of_memory(site: str) -> Exception:

@@ -41,7 +41,7 @@ class ProcessAgent:
             if self.point is None:
                 self.point = start_agent(self.adapter, self._board, measures=self.measures.facts)
                 if self.point is not None:
-                    self.engine.on_model = self.point.mirror.proofs.start
+                    self.engine.on_change = self.point.mirror.proofs.start
             return self.point is not None
 
     def close(self) -> None:

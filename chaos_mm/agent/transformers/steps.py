@@ -30,15 +30,21 @@ class Step:
         self.starts: list[int] | None = None
         self.cache: Any = None
         self.path = ""
+        self.lost = False
 
     def begin(self, batch: serving.Batch) -> None:
         """A prompt: the first step of a generation."""
         self.batch, self.index, self.size, self.starts, self.cache = batch, 0, 0, None, None
+        self.lost = False
+
+    def lose(self, batch: serving.Batch | None) -> None:
+        """Something of ours failed: where that generation stands is not known any more, and its rows are nobody's."""
+        self.batch, self.lost, self.cache = batch, True, None
 
     def rows(self) -> Iterator[Row]:
         """The rows that somebody waits for; none where the batch's size is not what was said (beam search)."""
         batch = self.batch
-        if batch is None or self.size != len(batch.ids):
+        if batch is None or self.lost or self.size != len(batch.ids):
             return
         for number, request in enumerate(batch.ids):
             if number not in batch.finished:

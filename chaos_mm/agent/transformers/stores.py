@@ -100,9 +100,9 @@ class MediaKeySeam:
             if armed.chosen(info):
                 own = _masked(key + info.id.encode(), 8 * _KEY_BYTES, str(armed.serial).encode())
                 self._remember(armed, own)
-                self._private[armed.serial, info.id] = None
-                while len(self._private) > _MOST_REQUESTS:
+                while len(self._private) >= _MOST_REQUESTS:
                     self._private.popitem(last=False)
+                self._private[armed.serial, info.id] = None  # last: only what has its own key may be called private
                 return own
         return key
 

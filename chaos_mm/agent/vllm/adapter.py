@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from chaos_mm.agent.adapter import Adapter, NotYet
 from chaos_mm.agent.vllm import gate, proof
-from chaos_mm.agent.vllm.calls import waited
+from chaos_mm.agent.vllm.calls import step_seconds, waited
 from chaos_mm.agent.vllm.embeddings import PLACES
 from chaos_mm.agent.vllm.facts import WORKER_SEAMS, fault_refusal
 from chaos_mm.agent.who import OWN_PREFIX
@@ -21,7 +21,6 @@ __all__ = ["CoreSide", "VllmAdapter"]
 logger = logging.getLogger("chaos_mm.agent")
 _RPC_SECONDS = 30.0
 _DIES = "restart needed: vLLM 0.32.0 ends its engine on any exception in a step, and every request in flight fails"
-_ROW_FAULTS = frozenset({"attention_head_drop"})
 
 
 class CoreSide(Protocol):
@@ -73,7 +72,9 @@ class VllmAdapter(Adapter):
         answers: Sequence[Mapping[str, Any]] = ()
         if not gate.refusal():
             try:
-                answers = await client.collective_rpc("chaos_mm_facts", timeout=_RPC_SECONDS)
+                answers = await asyncio.wait_for(
+                    client.collective_rpc("chaos_mm_facts", timeout=step_seconds()), _RPC_SECONDS
+                )
             except Exception as error:  # the server must serve whatever becomes of the agent
                 logger.exception("the workers could not be asked")
                 answers = ({"inert": f"the workers could not be asked: {type(error).__name__}"},)
@@ -110,13 +111,13 @@ class VllmAdapter(Adapter):
 
     def selectable(self, fault: Fault) -> bool:
         """Delays and errors of attention hit the batch; what changes the output changes the rows of the selected."""
-        return fault.name in _ROW_FAULTS or super().selectable(fault)
+        return _changes_rows(fault) or super().selectable(fault)
 
     def undo_note(self, fault: Fault) -> str:
         """See ``Adapter.undo_note``."""
         if fault.seam is Seam.KV:
             return "bytes, element by element; then every block derived from them leaves the prefix cache"
-        if fault.seam in (Seam.EMBEDDING, Seam.KV_LOAD) or fault.name in _ROW_FAULTS:
+        if fault.seam in (Seam.EMBEDDING, Seam.KV_LOAD) or _changes_rows(fault):
             return "every key-value block derived from it leaves the prefix cache"
         return ""
 
@@ -143,6 +144,11 @@ class VllmAdapter(Adapter):
             figures.update(self.core.after_release(lease))
         return figures
 
+    def undo_now(self) -> None:
+        """Ask the workers on a GPU, which then undo what is due; on a CPU their watchers do it in an idle engine."""
+        if self.facts.get("device", "cpu") != "cpu":
+            self._wait(self._asked("chaos_mm_evidence"))
+
     def kv(self) -> Mapping[str, Any]:
         """As the engine core knows it."""
         found = getattr(self.core, "kv", None)
@@ -158,14 +164,14 @@ class VllmAdapter(Adapter):
         if not self.facts.get("measures"):
             return {}
         try:
-            answers = self._wait(self._client.collective_rpc("chaos_mm_evidence", timeout=2.0), seconds=2.5)
+            answers = self._wait(self._asked("chaos_mm_evidence"), seconds=2.5)
         except Exception as error:  # a worker in a long step, or one that is gone
             logger.debug("the workers could not be asked for measures: %s", error)
             return {}
         return answers[0].get("measures", {}) if answers else {}
 
     def _evict(self, key: str) -> Mapping[str, float]:
-        answers = self._wait(self._client.collective_rpc("chaos_mm_evidence", timeout=_RPC_SECONDS))
+        answers = self._wait(self._asked("chaos_mm_evidence"))
         found = [answer["taint"][key] for answer in answers if key in answer.get("taint", {})]
         blocks = sorted({block for each in found for block in each["blocks"]})
         if not found:
@@ -177,12 +183,22 @@ class VllmAdapter(Adapter):
         carriers = sum(len(each["carriers"]) for each in found)
         if carriers:
             raise NotYet(f"{carriers} hurt requests still run and write blocks derived from the damage")
-        self._wait(self._client.collective_rpc("chaos_mm_forget", timeout=_RPC_SECONDS, args=(key,)))
+        self._wait(self._asked("chaos_mm_forget", key))
         return {"derived_blocks": float(len(blocks)), "evicted_blocks": self._evicted.pop(key)}
+
+    def _asked(self, question: str, *arguments: Any) -> Coroutine[Any, Any, Any]:
+        """Every worker's answer, given between two steps."""
+        asked: Coroutine[Any, Any, Any] = self._client.collective_rpc(question, timeout=step_seconds(), args=arguments)
+        return asked
 
     def _wait(self, work: Coroutine[Any, Any, Any], seconds: float = _RPC_SECONDS + 5.0) -> Any:
         """Run it in the server's loop; the caller is another thread. Raises ChaosMMError when it takes too long."""
         return waited(self._loop, work, seconds, "vLLM")
+
+
+def _changes_rows(fault: Fault) -> bool:
+    """Whether it edits what attention gives out, which is told apart by request, and not the time that it takes."""
+    return fault.seam is Seam.ATTENTION and fault.changes_content
 
 
 def _inert(answers: Sequence[Mapping[str, Any]]) -> str:

@@ -52,6 +52,8 @@ class AttentionSeam:
         return calls
 
     def _due(self) -> list[tuple[Armed, Flight]]:
+        if not self.flights.under_arms:
+            return []
         try:
             self.runtime.fired(Seam.ATTENTION)
             return [(a, flight) for a in self.runtime.leases(Seam.ATTENTION) for flight in self._chosen(a)]

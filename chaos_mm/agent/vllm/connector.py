@@ -25,6 +25,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from chaos_mm.agent.armed import Armed
 from chaos_mm.agent.vllm import process
 from chaos_mm.agent.vllm.taint import lease_key
+from chaos_mm.agent.vllm.uncached import leave_out
 from chaos_mm.core.blast_radius import RequestInfo
 from chaos_mm.core.fault import Seam
 
@@ -103,6 +104,7 @@ class ChaosConnector(KVConnectorBase_V1):  # type: ignore[misc]
                 load = Load(request.request_id, tokens, lease_key(armed))
                 armed.strike(load, request.request_id, "load", "kv_load")
                 if load.failed:
+                    leave_out(request)  # whatever becomes of the lease before its blocks are given out
                     self._claims[request.request_id] = load
                     return load
         return None

@@ -14,6 +14,7 @@ from chaos_mm.agent.armed import Armed
 from chaos_mm.agent.layout import Header
 from chaos_mm.agent.vllm import caches, memory, process
 from chaos_mm.agent.vllm.block_pool import HeldBlocks, evict_blocks, kv_facts
+from chaos_mm.agent.vllm.calls import step_seconds
 from chaos_mm.agent.vllm.core_facts import core_refusals
 from chaos_mm.agent.vllm.media_keys import MediaKeySeam, MediaMask
 from chaos_mm.agent.vllm.preemption import Preemption, request_info
@@ -26,7 +27,6 @@ logger = logging.getLogger("chaos_mm.agent")
 CORE_SEAMS: Final = frozenset({Seam.BLOCK_POOL, Seam.SCHEDULER, Seam.MEDIA_KEY, Seam.ENCODER_CACHE})
 _Made = TypeVar("_Made")
 _WAKE_SECONDS: Final = 0.05
-_WORKER_SECONDS: Final = 10.0
 
 
 class CoreAgent:
@@ -43,6 +43,7 @@ class CoreAgent:
         """Seams that a request has passed since ``probe``."""
         self._largest = 0
         self._preemptions: list[Preemption] = []
+        self._ramps: list[HeldBlocks] = []
         self._ticked_generation, self._was_armed = -1, False
         for seam, value in self._values().items():
             if seam not in self.refused:
@@ -60,6 +61,8 @@ class CoreAgent:
         generation = self._words[Header.GENERATION]
         self._was_armed = self.runtime.armed()
         self.runtime.tick()
+        if self._ramps:
+            self._ramps = [ramp for ramp in self._ramps if ramp.advance()]
         self._ticked_generation = generation
 
     def before_step(self) -> None:
@@ -77,10 +80,10 @@ class CoreAgent:
             return real(request)
         try:
             made = real(request)
-        except Exception:
+            self.media.made(mask, made[0])
+        except Exception:  # vLLM refuses this one request, a canary, in the way of all that it cannot take
             self.media.lost(mask, request.request_id)
             raise
-        _guarded(self.media.made, mask, made[0])
         return made
 
     # -- asked by the control process, in the loop
@@ -119,7 +122,7 @@ class CoreAgent:
 
     def _values(self) -> dict[Seam, Callable[[Armed], Any]]:
         return {
-            Seam.BLOCK_POOL: lambda armed: HeldBlocks(self._manager.block_pool),
+            Seam.BLOCK_POOL: self._held_blocks,
             Seam.SCHEDULER: self._preemption,
             Seam.MEDIA_KEY: self.media.for_lease,
             Seam.ENCODER_CACHE: lambda armed: caches.EncoderStore(
@@ -135,6 +138,11 @@ class CoreAgent:
         for armed in leases:
             armed.matches(request_info(request))
         return self.media.cut_keys(request)
+
+    def _held_blocks(self, armed: Armed) -> HeldBlocks:
+        made = HeldBlocks(self._manager.block_pool, armed)
+        self._ramps.append(made)
+        return made
 
     def _preemption(self, armed: Armed) -> Preemption:
         made = Preemption(self.scheduler, armed)
@@ -153,12 +161,12 @@ class CoreAgent:
         self._preemptions = [preemption for preemption in self._preemptions if not preemption.ended]
 
     def _forget_media(self, prefix: str) -> int:
-        answers = self.core.collective_rpc("chaos_mm_forget_media", _WORKER_SECONDS, (prefix,))
+        answers = self.core.collective_rpc("chaos_mm_forget_media", step_seconds(), (prefix,))
         return sum(left for _, left in answers)
 
     def _largest_medium(self) -> int:
         if not self._largest:
-            self._largest = max(self.core.collective_rpc("chaos_mm_largest_medium", _WORKER_SECONDS))
+            self._largest = max(self.core.collective_rpc("chaos_mm_largest_medium", step_seconds()))
         return self._largest
 
     def _probe_blocks(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from chaos_mm.agent.adapter import NotYet
 from chaos_mm.agent.vllm import memory
-from chaos_mm.agent.vllm.calls import waited
+from chaos_mm.agent.vllm.calls import step_seconds, waited
 from chaos_mm.agent.vllm.core import CORE_SEAMS
 from chaos_mm.control.token import read_token
 from chaos_mm.core.canary import canary_id, canary_key
@@ -110,7 +110,7 @@ class CoreLink:
 
     def memory(self) -> dict[str, Any]:
         """``device``, ``used_bytes`` and so on, of the workers together; empty while a step takes long."""
-        answers = self._fact(self._client.collective_rpc("chaos_mm_memory", timeout=_FACT_SECONDS)) or ()
+        answers = self._fact(self._client.collective_rpc("chaos_mm_memory", timeout=step_seconds())) or ()
         return memory.together(answers)
 
     def prove(self, seam: Seam) -> str:

@@ -39,7 +39,8 @@ class EmbeddingSeam:
         if not self.runtime.armed():
             return []
         try:
-            return [lease for lease in self.runtime.leases(Seam.EMBEDDING) if lease.chosen(self.flights.info(flight))]
+            leases = filter(self.flights.acts, self.runtime.leases(Seam.EMBEDDING))
+            return [lease for lease in leases if lease.chosen(self.flights.info(flight))]
         except Exception:  # an exception here would end the engine
             logger.exception("the leases of an embedding could not be told")
             return []
@@ -48,7 +49,7 @@ class EmbeddingSeam:
         """Whether anything is armed or still to be learnt: reading the mask waits for the device."""
         if self.flights.lost:
             return False
-        if self.runtime.armed():
+        if self.flights.under_arms and self.runtime.armed():
             self.runtime.fired(Seam.EMBEDDING)
             return True
         kinds = {getattr(item, "modality", "image") for item in items}

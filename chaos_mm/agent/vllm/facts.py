@@ -6,6 +6,7 @@ from typing import Any
 
 from chaos_mm.agent.vllm import gate
 from chaos_mm.agent.vllm.attention import Layer
+from chaos_mm.agent.vllm.calls import step_seconds
 from chaos_mm.agent.vllm.kv import HALVES
 from chaos_mm.core.fault import Fault, Seam
 
@@ -49,7 +50,7 @@ def read_facts(worker: Any, layers: Mapping[str, Layer]) -> dict[str, Any]:
         "speculative": config.speculative_config is not None,
         "full_graphs": _full_graphs(config, runner),
         "compiled": str(getattr(config.compilation_config.mode, "name", config.compilation_config.mode)),
-        "step_timeout_seconds": _step_timeout(),
+        "step_timeout_seconds": step_seconds(),
         "connector": _connector(config),
         "module": _merge_module(runner),
     }
@@ -74,7 +75,8 @@ def seam_refusals(facts: Mapping[str, Any]) -> dict[Seam, str]:
 
 def fault_refusal(fault: Fault, facts: Mapping[str, Any]) -> str:
     """Why this one fault is not to be had although its seam is."""
-    if fault.name == "qformer_perturbation":
+    place = fault.params.get("place")
+    if fault.seam is Seam.EMBEDDING and place is not None and place.default == "qformer":
         return "vLLM caches and shares what leaves the Q-Former; per request it can be reached at the merge alone"
     return ""
 
@@ -97,13 +99,6 @@ def _full_graphs(config: Any, runner: Any) -> bool:
     mode = config.compilation_config.cudagraph_mode
     used = getattr(runner, "use_cuda_graph", not config.model_config.enforce_eager)
     return bool(used) and mode is not None and bool(mode.has_full_cudagraphs())
-
-
-def _step_timeout() -> float:
-    """What vLLM gives a step before it ends the engine, seconds: the limit of every delay and hang."""
-    from vllm import envs
-
-    return float(envs.VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS)
 
 
 def _connector(config: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from chaos_mm.agent.armed import Armed
 from chaos_mm.agent.runtime import Runtime
 from chaos_mm.agent.vllm.book import Flight, RequestBook
+from chaos_mm.agent.vllm.uncached import seen_by
 from chaos_mm.core.blast_radius import RequestInfo
 
 __all__ = ["Flights"]
@@ -20,6 +21,8 @@ class Flights:
     def __init__(self, runtime: Runtime, book: RequestBook, runner: Any) -> None:
         self.runtime, self.book, self._runner = runtime, book, runner
         self.scheduled: Mapping[str, int] = {}
+        self.seen = -1
+        """Generation of the board that the scheduler had seen when it made the coming step; -1: nothing was armed."""
         self.lost = False
         """A step was missed, so nobody knows any more which block is whose: from then on nobody is chosen."""
         self._infos: dict[str, RequestInfo] = {}
@@ -27,7 +30,7 @@ class Flights:
     def update(self, output: Any) -> None:
         """Take in the coming step, and forget who has finished."""
         self.book.update(output)
-        self.scheduled = output.num_scheduled_tokens
+        self.scheduled, self.seen = output.num_scheduled_tokens, seen_by(output)
         for request_id in output.finished_req_ids:
             self._infos.pop(request_id, None)
             self.runtime.forget(request_id)
@@ -44,9 +47,20 @@ class Flights:
         """Whether its id's mac proves it one."""
         return self.runtime.identify(flight.id).canary
 
+    @property
+    def under_arms(self) -> bool:
+        """Whether anything was armed when the coming step was scheduled."""
+        return self.seen >= 0
+
+    def acts(self, armed: Armed) -> bool:
+        """Whether the lease may act in the coming step at all: the scheduler knew of it, and shares nothing of whom it
+        picks.
+        """
+        return not self.lost and armed.generation <= self.seen
+
     def chosen(self, armed: Armed) -> list[Flight]:
         """Who of the coming step the lease acts on, in the order of arrival."""
-        if self.lost:
+        if not self.acts(armed):
             return []
         return [flight for flight in self.book.stepping if armed.chosen(self.info(flight))]
 

@@ -73,7 +73,7 @@ class KvSeam:
     def strike(self) -> None:
         """Let every live lease of the seam act on those it has chosen."""
         self.runtime.fired(Seam.KV)
-        for armed in self.runtime.leases(Seam.KV):
+        for armed in filter(self.flights.acts, self.runtime.leases(Seam.KV)):
             for flight in self.book.arrivals:
                 self._own.setdefault(armed.key, {})[flight.id] = flight.computed // self.book.block_size
             for flight in self.flights.chosen(armed):

@@ -92,10 +92,18 @@ class MediaKeySeam:
             mask.bits = 0
 
     def made(self, mask: MediaMask, request: Any) -> None:
-        """The masked request as vLLM made it (its ``Request``): remember which of its block hashes hold a cut key."""
-        first = min(feature.mm_position.offset for feature in request.mm_features) // self._block_tokens
+        """The masked request as vLLM made it (its ``Request``): remember which of its block hashes hold a cut key.
+
+        Whatever this raises, the request must not go on: what it would store could not be flushed.
+        """
+        try:
+            first = min(feature.mm_position.offset for feature in request.mm_features) // self._block_tokens
+            found = request.block_hashes, first
+        except Exception as error:
+            mask.armed.broke(request.request_id, error)
+            raise
         with self._lock:
-            mask.hashes[request.request_id] = (request.block_hashes, first)
+            mask.hashes[request.request_id] = found
 
     def lost(self, mask: MediaMask, request: str) -> None:
         """The masked request never came to be."""
@@ -135,10 +143,19 @@ class MediaKeySeam:
         return found
 
     def _cut(self, mask: MediaMask, request: Any) -> None:
-        for feature in request.mm_features:
-            feature.identifier = mask.cut(feature.identifier)
-        mask.arriving.add(request.request_id)
-        mask.armed.count(request.request_id, "media_key", {"cut_keys": float(len(request.mm_features))})
+        """All of its keys or, where that fails, none: nothing may be stored under a key that nobody follows."""
+        whole = [feature.identifier for feature in request.mm_features]
+        try:
+            for feature in request.mm_features:
+                feature.identifier = mask.cut(feature.identifier)
+            mask.arriving.add(request.request_id)
+            mask.armed.count(request.request_id, "media_key", {"cut_keys": float(len(whole))})
+        except Exception as error:
+            for feature, key in zip(request.mm_features, whole, strict=True):
+                feature.identifier = key
+            mask.arriving.discard(request.request_id)
+            mask.armed.broke(request.request_id, error)
+            raise
 
     def _flush_blocks(self, requests: dict[str, tuple[list[Any], int]]) -> dict[str, float]:
         flushed = 0

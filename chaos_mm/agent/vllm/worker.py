@@ -86,9 +86,11 @@ class WorkerAgent:
         logger.exception("%s; the step goes on", what)
 
     def _armed_step(self) -> None:
-        self.runtime.observe(self.flights.info(flight) for flight in self.book.stepping)
         if self.attention is not None:
             self.attention[0].step()
+        if not self.flights.under_arms:  # scheduled while nothing was armed: its blocks may be shared already
+            return
+        self.runtime.observe((self.flights.info(flight) for flight in self.book.stepping), self.flights.seen)
         if self.kv is not None:
             self.kv.strike()
 

@@ -84,12 +84,14 @@ def test_a_replayed_picture_is_the_one_of_the_canary_before(agent: Attached, mod
     assert torch.equal(look(model, cache, [agent.canary(4)], [2]), second)
 
 
-def test_missing_rows_fail_the_whole_batch_and_the_next_is_whole(
-    agent: Attached, model: Any, cache: EncoderCache
+@pytest.mark.parametrize("action", ["drop", "duplicate"])
+@pytest.mark.parametrize("place", ["qformer", "projector"])
+def test_rows_missing_or_too_many_fail_the_whole_batch_and_the_next_is_whole(
+    agent: Attached, model: Any, cache: EncoderCache, place: str, action: str
 ) -> None:
     ids = ["someone", agent.canary(0)]
     clean = look(model, cache, ids, [1, 2])
-    lease = agent.put("embedding_rows", place="qformer")
+    lease = agent.put("embedding_rows", place=place, action=action)
     with pytest.raises(RuntimeError, match="placeholders"):
         look(model, cache, ids, [1, 2])
     shown = agent.release(lease)

@@ -1,7 +1,9 @@
 """A real vLLM server of the tiny model with the agent in it.
 
 A module says what it needs in module variables: ``ARGUMENTS`` (more of the server's options) and ``ENVIRONMENT``. A
-start takes most of a minute, so modules with the same needs share a server; one runs at a time.
+start takes most of a minute, so modules with the same needs share a server; one runs at a time. Modules are played by
+name, but one with ``LATE`` after those without: a server that they end may have served others before, and what stands
+in for it serves those that come.
 """
 
 import secrets
@@ -79,6 +81,11 @@ def canaries(server: Server) -> Canaries:
 def prompt() -> str:
     """A prompt of its own, so that no prefix cache knows it: about 60 tokens."""
     return f"{secrets.token_hex(16)} what is shown in the photo of a cat and a dog, please describe the image"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """By ``LATE`` of their modules, and else as they came."""
+    items.sort(key=lambda item: getattr(getattr(item, "module", None), "LATE", 0))
 
 
 @pytest.hookimpl(wrapper=True)

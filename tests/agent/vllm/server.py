@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from chaos_mm.agent.vllm.kv_seam import VERIFY
 from chaos_mm.control.client import ControlClient
 from chaos_mm.control.token import load_or_create_token
 from tests.agent.vllm.client import Canaries, Client
@@ -35,15 +36,35 @@ def vllm_python() -> Path:
 
 @dataclass
 class Server:
-    """A running server: the API server process ``process`` has EngineCore and Worker below it."""
+    """A server: the API server process ``process`` has EngineCore and Worker below it.
 
-    process: subprocess.Popen[bytes]
+    ``start_seconds``: how long it took until /health answered, the last time that somebody waited for it.
+    """
+
+    command: tuple[str, ...] = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False)
     url: str
     control_url: str
     state: Path
     log: Path
     token: str = field(repr=False)
+    process: subprocess.Popen[bytes] = field(init=False)
     family: dict[int, psutil.Process] = field(default_factory=dict, repr=False)
+    launched_at: float = 0.0
+    start_seconds: float = 0.0
+
+    def launch(self) -> None:
+        """Start its process, for the first time or anew: same command, same addresses; the log goes on."""
+        self.launched_at = time.monotonic()
+        with self.log.open("a") as stream:
+            self.process = subprocess.Popen(
+                self.command,
+                env=dict(self.environment),
+                cwd=self.state,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
 
     @property
     def client(self) -> Client:
@@ -86,6 +107,7 @@ class Server:
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.process.poll() is None:
             if self.client.healthy():
+                self.start_seconds = time.monotonic() - self.launched_at
                 self.processes()
                 return
             time.sleep(0.25)
@@ -101,9 +123,14 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait(10)
-        _, left = psutil.wait_procs([p for p in self.family.values() if _lives(p)], timeout=patience)
+        self.sweep(patience)
+
+    def sweep(self, patience_seconds: float) -> None:
+        """SIGKILL to whatever of it is left after so long, its API server among them; then none of it is."""
+        _, left = psutil.wait_procs(self.processes(), timeout=patience_seconds)
         for process in left:
             process.kill()
+        psutil.wait_procs(left, timeout=10)
 
 
 def _lives(process: psutil.Process) -> bool:
@@ -120,13 +147,9 @@ def start_server(
     token = load_or_create_token(folder / "token")
     control_url = f"http://127.0.0.1:{port + 1}"
     full = {**_plain_environment(), **_environment(folder, control_url), **(env or {})}
-    log = folder / "vllm.log"
-    command = [str(vllm_python()), "-m", "vllm.entrypoints.openai.api_server", *_arguments(model, port), *arguments]
-    with log.open("w") as stream:
-        process = subprocess.Popen(
-            command, env=full, cwd=folder, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
-        )
-    server = Server(process, f"http://127.0.0.1:{port}", control_url, folder, log, token)
+    command = (str(vllm_python()), "-m", "vllm.entrypoints.openai.api_server", *_arguments(model, port), *arguments)
+    server = Server(command, full, f"http://127.0.0.1:{port}", control_url, folder, folder / "vllm.log", token)
+    server.launch()
     if wait:
         try:
             server.wait_ready()
@@ -147,6 +170,7 @@ def _environment(folder: Path, control_url: str) -> dict[str, str]:
         "CHAOS_MM_AGENT_CONTROL_URL": control_url,
         "CHAOS_MM_AGENT_ALLOW_LIVE": "1",
         "CHAOS_MM_AGENT_MAX_RATE": "1",
+        VERIFY: "1",
         "CHAOS_MM_STATE_DIR": str(folder),
         "CHAOS_MM_TOKEN_FILE": str(folder / "token"),
         "VLLM_PLUGINS": "chaos_mm",

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from chaos_mm.agent.layout import Column
-from tests.agent.vllm.client import Canaries, Client
+from tests.agent.vllm.client import Canaries, Client, first_change
 from tests.agent.vllm.leases import LIVE, engine_core_state, eventually, holding
 from tests.agent.vllm.server import BLOCKS, Server
 
@@ -74,6 +74,19 @@ def test_a_hold_ends_by_its_own_deadline_while_the_control_process_hangs(server:
         assert eventually(held.read, lambda found: found["ended_by"], 10)["ended_by"] == "keepalive"
         assert held.undone()["proven"]
     assert client.chat(prompt, tokens=2).status == 200
+
+
+def test_a_worker_that_does_not_answer_in_time_is_not_misread_afterwards(server: Server, client: Client, prompt: str):
+    before = client.chat(prompt, tokens=4)
+    worker = server.named("Worker")
+    worker.suspend()
+    try:
+        found = server.agent()  # its memory is not to be had within the agent's patience
+    finally:
+        worker.resume()
+    assert found["memory"]["used_bytes"] is None
+    assert first_change(client.chat(prompt, tokens=4), before) is None
+    assert eventually(server.agent, lambda found: found["memory"]["used_bytes"], 10)["memory"]["device"] == "cpu"
 
 
 def test_requests_of_users_are_left_alone(server: Server, client: Client, canaries: Canaries, prompt: str):

@@ -7,10 +7,17 @@ import pytest
 
 from tests.agent.vllm.client import Answer, Client, first_change
 from tests.agent.vllm.leases import LIVE, eventually, holding
+from tests.agent.vllm.schedules import wait_until_proven
 from tests.agent.vllm.server import BLOCKS, Server
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 ALL = {"share": 1.0, "floor": 0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _proven(server: Server) -> None:
+    """The canaries by which the agent proves its seams after a start hold blocks of their own."""
+    wait_until_proven(server, "attention", "embedding", "kv", "media_key", "scheduler")
 
 
 def free_blocks(server: Server) -> int:
@@ -48,6 +55,20 @@ def test_blocks_come_back_in_an_idle_engine_by_the_deadline_alone(server: Server
         assert held.read()["ended_by"] == "ttl"
         assert free_blocks(server) == BLOCKS - 1
     assert client.chat(prompt, tokens=2).status == 200
+
+
+def test_a_ramp_takes_blocks_step_by_step_in_an_idle_engine_and_a_release_in_its_middle_gives_all_back(server: Server):
+    seen = set()
+    with holding(server, "kv_cache_pressure", {**ALL, "ramp_seconds": 6.0}, LIVE) as held:
+        held.applied()
+        eventually(lambda: free_blocks(server), lambda free: seen.add(free) or free <= BLOCKS // 2, 20)
+    assert len(seen) >= 3 and min(seen) > 0, seen
+    assert free_blocks(server) == BLOCKS - 1
+    found = held.read()
+    blocks = found["achieved"]["held_blocks"]
+    assert (found["applied"], blocks["min"]) == (1, 1), found
+    assert BLOCKS - 1 - min(seen) <= blocks["max"] < BLOCKS - 1, found["achieved"]
+    assert found["undo"]["proven"] and found["undo"]["figures"]["held_blocks"] == blocks["max"], found["undo"]
 
 
 def test_part_of_the_blocks_leaves_room_to_run(server: Server, client: Client, prompt: str):

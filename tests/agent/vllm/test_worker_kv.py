@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from chaos_mm.agent.board import Board, new_nonce
+from chaos_mm.agent.layout import Column
 from chaos_mm.agent.runtime import Runtime
 from chaos_mm.agent.vllm.book import RequestBook
 from chaos_mm.agent.vllm.flights import Flights
@@ -41,8 +42,11 @@ class Worker:
     seam: KvSeam
     serial: int = 0
 
-    def step(self, new: Any = (), go_on: Any = (), finished: Any = ()) -> None:
-        """``new``: (id, prompt, blocks, computed, scheduled); ``go_on``: (id, fresh blocks, computed, scheduled)."""
+    def step(self, new: Any = (), go_on: Any = (), finished: Any = (), seen: int | None = None) -> None:
+        """``new``: (id, prompt, blocks, computed, scheduled); ``go_on``: (id, fresh blocks, computed, scheduled).
+
+        ``seen``: generation of the board that the scheduler knew; by default what there is now.
+        """
         output = SimpleNamespace(
             finished_req_ids=set(finished),
             scheduled_new_reqs=[
@@ -57,6 +61,7 @@ class Worker:
             ),
             scheduled_spec_decode_tokens={},
             num_scheduled_tokens={**{n[0]: n[4] for n in new}, **{g[0]: g[3] for g in go_on}},
+            chaos_mm_generation=self.board.generation if seen is None else seen,
         )
         self.seam.flights.update(output)
         self.seam.protect()
@@ -123,6 +128,31 @@ def test_a_bystander_that_finds_a_hurt_block_in_the_prefix_cache_reads_what_stoo
     worker.step(go_on=[(canary(1), (), 10, 1)], new=[("user", 9, [1, 6, 7], 4, 5)])
     assert worker.block(1).equal(before[1]), "the shared block is whole before anything is computed"
     assert not worker.block(2).equal(before[2]), "what nobody else reads stays hurt"
+
+
+@pytest.mark.parametrize("armed_before", [False, True])
+def test_a_step_that_was_scheduled_before_a_lease_came_is_left_alone(worker: Worker, armed_before: bool) -> None:
+    before = [worker.block(i) for i in range(BLOCKS)]
+    if armed_before:
+        worker.arm("attention_delay", "other", seconds=0.0)
+    worker.step(new=[(canary(1), 9, [1, 2, 3], 0, 9)])
+    known = worker.board.generation if armed_before else -1  # where nothing was armed a step says nothing
+    slot = worker.arm("kv_cache_zero", share=1.0)
+    worker.step(go_on=[(canary(1), (), 9, 1)], new=[(canary(2), 5, [4, 5], 0, 5)], seen=known)
+    column = worker.runtime.column(slot)
+    assert all(worker.block(i).equal(before[i]) for i in range(BLOCKS)) and column.get(Column.MATCHED) == 0
+    worker.step(go_on=[(canary(1), (), 10, 1), (canary(2), (), 5, 1)])
+    assert [i for i in range(BLOCKS) if not worker.block(i).equal(before[i])] == [1, 2, 3, 4, 5]
+
+
+def test_what_a_request_filled_before_the_lease_may_be_found_whichever_step_it_came_with(worker: Worker) -> None:
+    before = [worker.block(i) for i in range(BLOCKS)]
+    worker.seam.undo.limit_bytes = 0
+    slot = worker.arm("kv_cache_zero", share=1.0)
+    worker.step(new=[(canary(1), 5, [1, 2], 0, 5)], seen=worker.board.generation - 1)
+    worker.step(go_on=[(canary(1), (), 5, 1)])
+    assert all(worker.block(i).equal(before[i]) for i in range(BLOCKS)), "beyond the cap nothing cached may be hurt"
+    assert worker.runtime.column(slot).get(Column.ERRORED) == 1
 
 
 def test_a_new_owner_of_a_freed_block_gets_it_clean_and_keeps_what_it_writes(worker: Worker) -> None:

@@ -11,15 +11,12 @@ from typing import Any
 
 import pytest
 
-from chaos_mm.agent.vllm.kv_seam import VERIFY
 from chaos_mm.core.errors import InvalidParams, NotInjectable
 from tests.agent.vllm.client import Canaries, first_change, picture, together
-from tests.agent.vllm.schedules import OWNER, TOKENS, Schedule, lease, text, wait_until_proven
+from tests.agent.vllm.schedules import TOKENS, Schedule, lease, text, wait_until_proven
 from tests.agent.vllm.server import Server
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
-ARGUMENTS = ("--enable-prompt-tokens-details",)
-ENVIRONMENT = {"CHAOS_MM_AGENT_ALLOW_LIVE": "1", "CHAOS_MM_AGENT_MAX_RATE": "1", VERIFY: "1"}
 STRUCK_AT = 6
 
 
@@ -229,15 +226,3 @@ def test_what_this_vllm_does_not_allow_is_refused_by_name(
 ) -> None:
     with pytest.raises(error, match=word), lease(server, fault, **params):
         raise AssertionError("it was armed")
-
-
-def test_an_attention_error_ends_the_server_as_was_said(server: Server, canaries: Canaries) -> None:
-    (said,) = (fault for fault in server.control().faults() if fault["name"] == "attention_error")
-    assert said["fatal"].startswith("restart needed")
-    body = {"owner": OWNER, "fault": "attention_error", "ttl_seconds": 60, "keepalive_seconds": 60}
-    found = server.control().put_lease("last", body)
-    assert server.client.chat(text(2), tokens=4).status == 200, "no canary, no error"
-    assert found["engine"]["fatal"].startswith("restart needed")
-    answer = server.client.chat(text(2), tokens=8, request_id=canaries.next())
-    assert answer.status == 500
-    assert server.process.wait(60) is not None, "the server is gone"

@@ -10,6 +10,7 @@ from tests.agent.vllm.leases import LIVE, arm
 from tests.agent.vllm.server import Server
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+LATE = 2
 
 
 def test_a_failed_allocation_of_the_encoder_ends_the_engine_with_the_allocators_words(server: Server, client: Client):
