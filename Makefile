@@ -47,7 +47,7 @@ demo: $(READY)
 	$(BIN)/chaos-mm demo $(if $(BASE_PORT),--base-port $(BASE_PORT))
 
 test-fast: $(READY)
-	$(STAGE) test-fast 240 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(addprefix --ignore ,$(CATALOGUE) $(INSIDE))
+	$(STAGE) test-fast 280 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(addprefix --ignore ,$(CATALOGUE) $(INSIDE))
 
 test-catalogue: $(READY)
 	$(STAGE) test-catalogue 80 $(PYTEST) $(SIDE_BY_SIDE) -m "$(FAST)" $(CATALOGUE)
@@ -90,7 +90,7 @@ test-kills: $(READY)
 
 # One real vLLM server at a time: each is three processes on few cores, and takes most of a minute to start.
 test-engine: $(READY) setup-vllm
-	$(STAGE) test-engine 420 $(PYTEST) -m "vllm and not long" tests/agent/vllm
+	$(STAGE) test-engine 380 $(PYTEST) -m "vllm and not long" tests/agent/vllm
 
 test-312: setup-312
 ifneq ($(PYTHON312),)

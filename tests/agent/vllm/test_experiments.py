@@ -28,7 +28,7 @@ RESTART = "restart needed"
 
 def restart_seconds(server: Server) -> float:
     """What a fault that ends the server must last, so that another one answers before its release."""
-    return 1.25 * server.start_seconds + 5
+    return 1.5 * server.start_seconds + 10
 
 
 @pytest.fixture
