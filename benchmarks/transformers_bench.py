@@ -62,6 +62,16 @@ def compare(model: Any, inputs: Any, on: Callable[[], None], off: Callable[[], N
     return statistics.median(plain), more
 
 
+def announce(agent: Any, model: Any) -> None:
+    """Hook the model, and wait until the agent's own canaries, which arm the page, have gone through it."""
+    from chaos_mm.core import serving
+
+    serving.announce_model(model)
+    mirror = agent.point.mirror
+    while any(mirror.proofs.reason(seam) is None for seam in mirror.adapter.seams):
+        time.sleep(0.01)
+
+
 def interval(values: list[float]) -> tuple[float, float, float]:
     """Median and its 95 % interval by order statistics."""
     ordered, n = sorted(values), len(values)
@@ -107,10 +117,8 @@ def main() -> int:
         model = shipped.load()
         inputs = [ModelInput(tokens.prompt_ids(tokens.text_ids("repeat the code 1234"), False, False))] * BATCH
         agent = attach()
-        step, more = compare(
-            model, inputs, lambda: serving.announce_model(model), lambda: serving.withdraw_model(model)
-        )
-        serving.announce_model(model)
+        step, more = compare(model, inputs, lambda: announce(agent, model), lambda: serving.withdraw_model(model))
+        announce(agent, model)
         median, low, high = interval(more)
         print(f"decode step of the demo target, batch {BATCH}, unhooked: {1e6 * step:.0f} us of thread CPU time")
         print(f"hooked, disarmed: {median:+.2f} % [{low:+.2f}, {high:+.2f}], {PAIRS} pairs of {STEPS} steps")
