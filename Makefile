@@ -1,10 +1,10 @@
 # Every target does its own set-up from a fresh clone and is quick when that is done.
 #
 #   make demo       bring up a tiny real model, hurt it four times by `chaos run`, show a report      ~6 min
-#   make test-fast  no model, no engine, no second environment                                        ~4 min
+#   make test-fast  no model, no engine, no second environment                                        ~6 min
 #   make test       everything but the long tests; what CI runs
 #   make test-long  fuzz and soak at length, retraining, a thousand kills: hours
-#   make bench      ours against the known libraries, and what the agent costs an engine: tables, 15 min on a quiet machine
+#   make bench      ours against the known libraries, and what the agent costs an engine: tables
 #   make check      ruff, mypy --strict, import-linter, README table
 #   make train      train the demo target's model again from its seed
 
