@@ -38,6 +38,14 @@ class Format:
         """Bits of one value."""
         return 1 + self.exponent + self.mantissa
 
+    @property
+    def nonfinite_bits(self) -> int:
+        """The bits that are all set in what is infinite or not a number, and in nothing else; 0 where nothing is."""
+        if not self.nan:
+            return 0
+        exponent = ((1 << self.exponent) - 1) << self.mantissa
+        return exponent if self.infinity else exponent | ((1 << self.mantissa) - 1)
+
     def classes(self) -> Mapping[str, range]:
         """The bits of each class that this format has, lowest bit 0.
 

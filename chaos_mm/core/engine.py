@@ -112,7 +112,10 @@ class KvPart(Protocol):
     tensor: Any
 
     def write(self, new: Any) -> None:
-        """Put ``new`` (same shape, cast to its dtype) there; what stood there is kept for the undo."""
+        """Put ``new`` (same shape, cast to its dtype) there; what stood there is kept for the undo.
+
+        Nothing holds on to ``new``: once this returns, its memory may be used again.
+        """
 
 
 class KvCache(Protocol):

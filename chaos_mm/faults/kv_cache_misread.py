@@ -1,6 +1,6 @@
 """What attention remembers, read the wrong way."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from chaos_mm.core.bits import format_of
@@ -9,7 +9,7 @@ from chaos_mm.core.errors import InvalidParams
 from chaos_mm.core.fault import Param, Target, fault
 from chaos_mm.core.kv_cache import due, labelled, rewrite, struck
 from chaos_mm.core.rng import Rng
-from chaos_mm.tensors import changed
+from chaos_mm.tensors import Room, changed, pieces
 
 
 def _known_here(what: str, which: str, **_: Any) -> None:
@@ -45,10 +45,10 @@ def kv_cache_misread(
     place = {"layers": layers, "heads": heads, "positions": positions, "which": which}
     if what == "halves":
         return _exchange(cache, after_tokens, place)
-    read = _other_format if what == "dtype" else _transposed
+    read, room = _other_format if what == "dtype" else _transposed, Room()
 
     def change(part: KvPart, _: str) -> tuple[Any, Mapping[str, float]] | None:
-        return _changed(part.tensor, read(part.tensor))
+        return _changed(part.tensor, read(part.tensor, room.like(part.tensor)))
 
     return rewrite(cache, after_tokens, change, **place)
 
@@ -58,29 +58,41 @@ def _changed(old: Any, new: Any) -> tuple[Any, Mapping[str, float]] | None:
     return (new, {"changed_elements": count}) if count else None
 
 
-def _other_format(tensor: Any) -> Any:
+def _other_format(tensor: Any, new: Any) -> Any:
     import torch
 
     kind = format_of(tensor.dtype)
-    read = tensor.contiguous().view(getattr(torch, kind.sister))
-    if kind.nan:
-        return read.to(torch.float64).to(tensor.dtype)
-    return read.float().nan_to_num(0).round().clamp(-128, 127).to(tensor.dtype)
+    sister = getattr(torch, kind.sister)
+    exact = torch.float64 if kind.width == 32 else torch.float32  # holds every number of the sister format
+    for old, made in pieces(tensor, new):
+        read = old.contiguous().view(sister).to(exact)
+        made.copy_(read if kind.nan else read.nan_to_num_(0).round_().clamp_(-128, 127))
+    return new
 
 
-def _transposed(tensor: Any) -> Any:
-    heads, content = tensor.shape[0], tensor.shape[-1]
-    return tensor.reshape(heads, content, -1).transpose(1, 2).reshape(tensor.shape).contiguous()
+def _transposed(tensor: Any, new: Any) -> Any:
+    content = tensor.shape[-1]
+    for old, made in zip(tensor, new, strict=True):  # head by head: torch transposes a plain matrix twice as fast
+        made.view(-1, content).copy_(old.reshape(content, -1).t())
+    return new
 
 
 def _exchange(cache: KvCache, after_tokens: int, place: Mapping[str, str]) -> Any:
     if not due(cache, after_tokens):
         return NOT_NOW
     found = dict(labelled(cache.parts(**place)))
-    changes = []
-    for label, part in found.items():
-        twin = found.get(label.replace("keys", "values") if part.name == "keys" else label.replace("values", "keys"))
-        if twin is not None and twin.tensor.shape == part.tensor.shape and part.tensor.numel():
-            new = _changed(part.tensor, twin.tensor.clone())
-            changes += [(part, *new)] if new else []
-    return struck(cache, changes)
+    pairs = ((part, found.get(label.replace("keys", "values"))) for label, part in found.items() if part.name == "keys")
+    return struck(cache, _exchanges((keys, values) for keys, values in pairs if values is not None))
+
+
+def _exchanges(pairs: Iterable[tuple[KvPart, KvPart]]) -> Iterator[tuple[KvPart, Any, Mapping[str, float]]]:
+    """Both ways for each pair of one shape that differs; both copies are made before either is written."""
+    one, other = Room(), Room()
+    for keys, values in pairs:
+        if keys.tensor.shape != values.tensor.shape or not keys.tensor.numel():
+            continue
+        count = changed(keys.tensor, values.tensor)
+        if count:
+            new = one.copy(values.tensor), other.copy(keys.tensor)
+            yield keys, new[0], {"changed_elements": count}
+            yield values, new[1], {"changed_elements": count}

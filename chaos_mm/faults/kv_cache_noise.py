@@ -8,7 +8,7 @@ from chaos_mm.core.engine import AfterTokens, Heads, KvCache, KvPart, Layers, Po
 from chaos_mm.core.fault import Param, Target, fault
 from chaos_mm.core.kv_cache import rewrite
 from chaos_mm.core.rng import Rng
-from chaos_mm.tensors import Words, chunks, sample
+from chaos_mm.tensors import Room, Words, chunks, sample
 
 _LEVELS = 1 << 12  # equally likely values of the noise, out to 3.7 sigma: a table that stays in first-level cache
 _WIDE = 1e30  # formats that reach beyond need no stop
@@ -44,18 +44,20 @@ def kv_cache_noise(
     and passes requests without a hit. Reports ``parts``, ``elements`` and ``noise_sigma``, the root mean square change
     after the cast, in standard deviations (measured on up to 16,384 values a head).
     """
+    room = Room()
 
     def change(part: KvPart, label: str) -> tuple[Any, Mapping[str, float]] | None:
-        return None if sigma == 0 else _noisy(part.tensor, Words(rng, label, part.tensor.device), sigma)
+        words = Words(rng, label, part.tensor.device)
+        return None if sigma == 0 else _noisy(part.tensor, room.like(part.tensor), words, sigma)
 
     place = {"layers": layers, "heads": heads, "positions": positions, "which": which}
     return rewrite(cache, after_tokens, change, **place)
 
 
-def _noisy(tensor: Any, words: Words, sigma: float) -> tuple[Any, Mapping[str, float]]:
+def _noisy(tensor: Any, new: Any, words: Words, sigma: float) -> tuple[Any, Mapping[str, float]]:
     import torch
 
-    new, squares = torch.empty_like(tensor, memory_format=torch.contiguous_format), []
+    squares = []
     for old, made in zip(tensor, new, strict=True):
         values = sample(old)
         std = values[values.isfinite()].std(correction=0).nan_to_num()

@@ -9,7 +9,7 @@ from chaos_mm.core.errors import InvalidParams
 from chaos_mm.core.fault import Param, Target, fault
 from chaos_mm.core.kv_cache import rewrite
 from chaos_mm.core.rng import Rng
-from chaos_mm.tensors import chosen, filled
+from chaos_mm.tensors import Room, bits_of, pattern_of, places
 
 
 @fault(
@@ -40,12 +40,11 @@ def kv_cache_nonfinite(
     ``after_tokens`` is computed; 0 strikes what the prefix cache brought, and passes requests without a hit. Reports
     ``parts``, ``elements`` and ``nonfinite_values``, those written.
     """
+    room = Room()
 
     def change(part: KvPart, label: str) -> tuple[Any, Mapping[str, float]] | None:
         _require(part.tensor.dtype, value)
-        mask = chosen(rng, label, part.tensor, share)
-        count = int(mask.sum())
-        return (filled(part.tensor, mask, float(value)), {"nonfinite_values": count}) if count else None
+        return _poisoned(room.copy(part.tensor), rng, label, float(value), share)
 
     place = {"layers": layers, "heads": heads, "positions": positions, "which": which}
     return rewrite(cache, after_tokens, change, **place)
@@ -56,3 +55,11 @@ def _require(dtype: Any, value: str) -> None:
     if not (kind.nan if value == "nan" else kind.infinity):
         has = "NaN alone" if kind.nan else "neither NaN nor infinity"
         raise InvalidParams(f"value={value!r} cannot stand in a cache of {kind.name}; it has {has}")
+
+
+def _poisoned(new: Any, rng: Rng, label: str, value: float, share: float) -> tuple[Any, Mapping[str, float]] | None:
+    flat, count, pattern = bits_of(new.view(-1)), 0, pattern_of(value, new.dtype)
+    for struck in places(rng, label, flat.numel(), flat.device, share):
+        flat[struck] = pattern
+        count += struck.numel()
+    return (new, {"nonfinite_values": count}) if count else None

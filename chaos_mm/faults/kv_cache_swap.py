@@ -1,6 +1,6 @@
 """Another request's memory."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from chaos_mm.core.engine import NOT_NOW, AfterTokens, Heads, KvCache, KvPart, Layers, Positions, Which
@@ -8,7 +8,7 @@ from chaos_mm.core.errors import InvalidParams
 from chaos_mm.core.fault import Target, fault
 from chaos_mm.core.kv_cache import due, labelled, struck
 from chaos_mm.core.rng import Rng
-from chaos_mm.tensors import changed
+from chaos_mm.tensors import Room, changed
 
 
 @fault(Target.KV_CACHE, carries_content=True)
@@ -41,9 +41,9 @@ def kv_cache_swap(
     place = {"layers": layers, "heads": heads, "positions": positions, "which": which}
     mine = dict(labelled(cache.parts(**place)))
     for other in cache.others():
-        changes = _copies(mine, dict(labelled(_reached(other, place))))
-        if changes:
-            return struck(cache, changes)
+        made = struck(cache, _copies(mine, dict(labelled(_reached(other, place)))))
+        if made is not NOT_NOW:
+            return made
     return NOT_NOW
 
 
@@ -54,19 +54,24 @@ def _reached(other: KvCache, place: Mapping[str, str]) -> list[KvPart]:
         return []
 
 
-def _copies(mine: Mapping[str, KvPart], theirs: Mapping[str, KvPart]) -> list[tuple[KvPart, Any, Mapping[str, float]]]:
-    pairs = [(part, theirs[label]) for label, part in mine.items() if label in theirs]
-    made = [(part, _copy(part.tensor, other.tensor)) for part, other in pairs]
-    return [(part, *new) for part, new in made if new is not None]
+def _copies(
+    mine: Mapping[str, KvPart], theirs: Mapping[str, KvPart]
+) -> Iterator[tuple[KvPart, Any, Mapping[str, float]]]:
+    room = Room()
+    for label, part in mine.items():
+        made = _copy(part.tensor, theirs[label].tensor, room) if label in theirs else None
+        if made is not None:
+            yield part, *made
 
 
-def _copy(old: Any, other: Any) -> tuple[Any, Mapping[str, float]] | None:
+def _copy(old: Any, other: Any, room: Room) -> tuple[Any, Mapping[str, float]] | None:
     """Axis 1 (tokens, or a block's rows) as far as both reach; None where the rest differs or nothing would change."""
-    import torch
-
     if (old.dtype, old.shape[:1], old.shape[2:]) != (other.dtype, other.shape[:1], other.shape[2:]):
         return None
-    new, reach = old.clone(memory_format=torch.contiguous_format), min(old.shape[1], other.shape[1])
+    reach = min(old.shape[1], other.shape[1])
+    count = changed(old[:, :reach], other[:, :reach])
+    if not count:
+        return None
+    new = room.copy(old)
     new[:, :reach] = other[:, :reach]
-    count = changed(old, new)
-    return (new, {"changed_elements": count}) if count else None
+    return new, {"changed_elements": count}

@@ -7,7 +7,7 @@ from chaos_mm.core.engine import AfterTokens, Heads, KvCache, KvPart, Layers, Po
 from chaos_mm.core.fault import Param, Target, fault
 from chaos_mm.core.kv_cache import rewrite
 from chaos_mm.core.rng import Rng
-from chaos_mm.tensors import bits_of, chosen, filled, marked
+from chaos_mm.tensors import Room, bits_of, chosen, marked, pieces
 
 
 @fault(
@@ -41,11 +41,13 @@ def kv_cache_zero(
     is computed; 0 strikes what the prefix cache brought, and passes requests without a hit. Reports ``parts``,
     ``elements`` and ``zeroed_elements``, those that were not zero before.
     """
+    room = Room()
 
     def change(part: KvPart, label: str) -> tuple[Any, Mapping[str, float]] | None:
+        new = room.copy(part.tensor)
         if unit == "elements":
-            return _holed(part.tensor, rng, label, share)
-        return _zeroed(part.tensor, chosen(rng, _label(part, label), part.tensor[:1, ..., :1], share))
+            return _holed(new, rng, label, share)
+        return _dropped(new, chosen(rng, _label(part, label), new[0, ..., :1], share))
 
     place = {"layers": layers, "heads": heads, "positions": positions, "which": which}
     return rewrite(cache, after_tokens, change, **place)
@@ -56,22 +58,32 @@ def _label(part: KvPart, label: str) -> str:
     return label.rpartition(" ")[2]
 
 
-def _holed(tensor: Any, rng: Rng, label: str, share: float) -> tuple[Any, Mapping[str, float]] | None:
+def _holed(new: Any, rng: Rng, label: str, share: float) -> tuple[Any, Mapping[str, float]] | None:
     import torch
 
-    new, count = tensor.clone(memory_format=torch.contiguous_format), 0
-    flat = new.view(-1)
+    flat, count = new.view(-1), 0
     for start, mask in marked(rng, label, flat.numel(), flat.device, share):
         piece = flat[start : start + mask.numel()]
-        mask &= (piece.float() if piece.element_size() == 1 else piece) != 0
+        mask &= _nonzero(piece)
         count += int(torch.count_nonzero(mask))
         bits = bits_of(piece)
         bits.mul_(mask.logical_not_().to(bits.dtype))  # all bits 0: zero in every format. A fill is slower
     return (new, {"zeroed_elements": count}) if count else None
 
 
-def _zeroed(tensor: Any, mask: Any) -> tuple[Any, Mapping[str, float]] | None:
+def _dropped(new: Any, mask: Any) -> tuple[Any, Mapping[str, float]] | None:
+    """``mask``: one head's shape with a single content, the same for all heads."""
+    import torch
+
+    count = 0
+    for head in new:
+        for piece, struck in pieces(head[None], mask.expand(head.shape)[None]):
+            struck = struck & _nonzero(piece)
+            count += int(torch.count_nonzero(struck))
+            bits_of(piece).masked_fill_(struck, 0)
+    return (new, {"zeroed_elements": count}) if count else None
+
+
+def _nonzero(tensor: Any) -> Any:
     # Float8 compares with nothing on a CPU; the wider formats are compared as they are, without a float32 copy.
-    struck = mask & ((tensor.float() if tensor.element_size() == 1 else tensor) != 0)
-    count = int(struck.sum())
-    return (filled(tensor, struck, 0.0), {"zeroed_elements": count}) if count else None
+    return (tensor.float() if tensor.element_size() == 1 else tensor) != 0
