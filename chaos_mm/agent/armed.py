@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chaos_mm.agent.board import Board, LeaseColumn
 from chaos_mm.agent.layout import Column, LeaseWord, lease_at
 from chaos_mm.agent.ledger import Ledger
+from chaos_mm.agent.meant import meant
 from chaos_mm.agent.who import OWN_PREFIX
 from chaos_mm.core.blast_radius import BlastRadius, RequestInfo
 from chaos_mm.core.engine import NOT_NOW, Raise
@@ -61,8 +62,6 @@ class Armed:
         self.state: dict[str, Any] = {}
         self.ledger = Ledger(self.serial)
         self.failure = ""
-        self.raised: Exception | None = None
-        """What a ``Raise`` last sent into the engine; whatever else leaves ``strike`` is an error of ours."""
         self.later = False
         """Set by a hold that hurts nobody by standing there (allocations shall fail): ``hit`` or ``count`` tell."""
         self._whole = _Known(True)
@@ -116,8 +115,8 @@ class Armed:
         """Run the fault on what the seam holds, guarded; what the seam shall go on with.
 
         ``part`` names the occasion (layer, step), so that draws depend on nothing else; ``site`` is what evidence
-        counts. The fault's ``Raise`` leaves as its error; anything else that it raises counts as ``errored``, what it
-        had written is put back, and ``value`` returns as it was.
+        counts. The fault's ``Raise`` leaves as its error, marked as meant; anything else that it raises counts as
+        ``errored``, what it had written is put back, and ``value`` returns as it was.
         """
         who = self._runtime.identify(request_id)
         with self._entered(who.id) as known:
@@ -129,8 +128,7 @@ class Armed:
             if isinstance(made, Raise):
                 self._struck(known, who.shown, site, made.achieved)
                 self._runtime.flush(self)  # the process may not live long after this
-                self.raised = made.error
-                raise made.error
+                raise meant(made.error)
             made, figures = made if isinstance(made, Outcome) else (made, {})
             self._struck(known, who.shown, site, figures)
             return value if made is None else made

@@ -41,7 +41,7 @@ from chaos_mm.agent.layout import (
 from chaos_mm.core.errors import ChaosMMError
 from chaos_mm.core.fault import Seam
 
-__all__ = ["Board", "LeaseColumn", "WorkerSlot", "new_nonce"]
+__all__ = ["Board", "LeaseColumn", "WorkerSlot", "never", "new_nonce"]
 _LOCK_SECONDS: Final = 0.05
 _NONCE_DIGITS: Final = 32
 
@@ -123,7 +123,7 @@ class Board:
 
     def close(self) -> None:
         """Unmap it; afterwards ``armed`` is False."""
-        self.armed = _never
+        self.armed = never
         self.words.release()
         self.page.close()
         os.close(self._handle)
@@ -347,7 +347,8 @@ def _armed(words: memoryview) -> Callable[[], bool]:
     return armed
 
 
-def _never() -> bool:
+def never() -> bool:
+    """What ``armed`` is where there is no page to ask."""
     return False
 
 

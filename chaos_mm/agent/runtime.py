@@ -11,13 +11,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from chaos_mm.agent.armed import Armed
-from chaos_mm.agent.board import Board, LeaseColumn, WorkerSlot
+from chaos_mm.agent.board import Board, LeaseColumn, WorkerSlot, never
 from chaos_mm.agent.holding import Holding
 from chaos_mm.agent.layout import LEASES, SEAMS, Column, Header, WorkerWord, worker_at
 from chaos_mm.agent.undo import UNDO_BYTES, UndoStore
@@ -74,13 +74,16 @@ class Runtime:
         """Join the board as ``process``; without one the runtime is inert. Raises ChaosMMError without a free slot."""
         self.process, self.inert = process, inert if board is None else ""
         self.undo = UndoStore(undo_bytes)
-        self.armed: Callable[[], bool] = _never if board is None else board.armed
+        self.armed: Callable[[], bool] = never if board is None else board.armed
+        self.gate: Sequence[int] = (0,) if board is None else board.words
+        """Its first number is 0 while nothing is armed: for places where a call is too much. Else ask ``armed()``."""
         self.on_release: list[Callable[[Armed], Mapping[str, float] | None]] = []
         self._board, self._faults = board, catalogue() if faults is None else faults
         self._names = Names(token)
         self.identify: Callable[[str], Who] = self._names.identify
         self._slot: WorkerSlot | None = None if board is None else board.join(process)
-        self._at = 0 if self._slot is None else worker_at(self._slot.number)
+        at = 0 if self._slot is None else worker_at(self._slot.number)
+        self._steps_at, self._last_step_at = at + WorkerWord.STEPS, at + WorkerWord.LAST_STEP_NS
         self._seen = 0
         self._held: dict[int, Armed] = {}
         self._holdings: dict[int, Holding] = {}
@@ -174,9 +177,9 @@ class Runtime:
         """Between two steps, in the thread that runs them: count the step, begin and end what is due here."""
         if self._board is None:
             return
-        words, at = self._board.words, self._at
-        words[at + WorkerWord.STEPS] += 1
-        words[at + WorkerWord.LAST_STEP_NS] = time.monotonic_ns()
+        words = self._board.words
+        words[self._steps_at] += 1
+        words[self._last_step_at] = time.monotonic_ns()
         if not self._held and words[Header.GENERATION] == self._seen:
             return
         try:
@@ -211,14 +214,14 @@ class Runtime:
         self._closed.set()
         if self._watcher is not None:
             self._watcher.join(2.0)
-        self.armed = _never
+        self.armed = never
         for armed in tuple(self._held.values()):
             armed.close()
             self._end(armed)
 
     def abandon(self) -> None:
         """Do nothing any more, and leave the page as it is."""
-        self.armed, self.inert = _never, "this process was forked from the one that joined; make a runtime of its own"
+        self.armed, self.inert = never, "this process was forked from the one that joined; make a runtime of its own"
         self._board = self._slot = None
         self._held, self._by_seam = {}, {}
 
@@ -368,10 +371,6 @@ class Runtime:
         with self._lock:  # a seam may be reading a new lease in just now, which an index of before would leave out
             self._held.pop(armed.serial, None)
             self._index()
-
-
-def _never() -> bool:
-    return False
 
 
 def _say(what: str) -> None:

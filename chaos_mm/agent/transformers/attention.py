@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from chaos_mm.agent.armed import Armed
 from chaos_mm.agent.measuring import Measures
 from chaos_mm.agent.runtime import Runtime
-from chaos_mm.agent.transformers.mishaps import Mishaps, strike
+from chaos_mm.agent.transformers.mishaps import Mishaps
 from chaos_mm.agent.transformers.roles import Decoder
 from chaos_mm.agent.transformers.steps import Row, Step
 from chaos_mm.core.errors import NotInjectable
@@ -150,10 +150,11 @@ class AttentionSeam:
         return undo
 
     def _wrapped(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        armed, layers, looks = self._runtime.armed, self._layers, self._measures.wants("attention")
+        armed, gate = self._runtime.armed, self._runtime.gate
+        layers, looks = self._layers, self._measures.wants("attention")
 
         def attention(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if not (looks or armed()) or module not in layers:
+            if not (gate[0] or looks) or module not in layers:
                 return real(module, *args, **kwargs)
             if looks:
                 with self._door:
@@ -182,7 +183,7 @@ class AttentionSeam:
             for row in step.rows():
                 if armed.chosen(row.info):
                     call = Call(armed, module, layer, layers, row, step, waits)
-                    strike(armed, call, row.id, f"{step.index} {layer}", f"{path}.layers.{layer}")
+                    armed.strike(call, row.id, f"{step.index} {layer}", f"{path}.layers.{layer}")
                     if call.changes and armed.chosen(row.info):  # not so where the fault failed after asking for one
                         calls.append((armed, row, call))
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from chaos_mm.agent.armed import Armed
 from chaos_mm.agent.measuring import Measures, Reference
 from chaos_mm.agent.runtime import Runtime
-from chaos_mm.agent.transformers.mishaps import Mishaps, strike
+from chaos_mm.agent.transformers.mishaps import Mishaps
 from chaos_mm.agent.transformers.roles import Place
 from chaos_mm.agent.transformers.steps import info_of
 from chaos_mm.core import serving
@@ -185,7 +185,7 @@ class EmbeddingSeam:
         for armed in leases:
             if armed.chosen(source.info(request, place.modality)) and self._private(armed, request):
                 view = View(place, request, tensor, reference, self._before(place, request, armed))
-                strike(armed, view, request, f"{place.path} {label}", place.path)
+                armed.strike(view, request, f"{place.path} {label}", place.path)
                 tensor = tensor if view.new is None else view.new
         if any(armed.fault.carries_content for armed in leases) and self._runtime.identify(request).canary:
             self._previous[place.path] = (request, clean.detach().clone())
@@ -221,7 +221,7 @@ class EmbeddingSeam:
             self._runtime.fired(Seam.GRADIENT)
             for armed in leases:
                 if armed.chosen(RequestInfo(request, "", modalities=frozenset({place.modality}))):
-                    strike(armed, view, request, f"{place.path} {view.step}", place.path)
+                    armed.strike(view, request, f"{place.path} {view.step}", place.path)
             return view.new
 
         def backward(gradient: Any) -> Any:

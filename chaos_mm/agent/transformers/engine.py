@@ -12,7 +12,7 @@ from chaos_mm.agent.transformers.attention import AttentionSeam, lookup_problem
 from chaos_mm.agent.transformers.embeddings import EmbeddingSeam
 from chaos_mm.agent.transformers.kv import Copied, FinishedCaches, KvView, unsupported
 from chaos_mm.agent.transformers.memory import AllocationSites, ProcessMemory
-from chaos_mm.agent.transformers.mishaps import Mishaps, strike
+from chaos_mm.agent.transformers.mishaps import Mishaps
 from chaos_mm.agent.transformers.quiet import Quiet
 from chaos_mm.agent.transformers.roles import Place, Roles, read_roles
 from chaos_mm.agent.transformers.steps import Row, Step, Steps, find_cache, given_tokens, info_of, row_starts
@@ -214,31 +214,32 @@ class TransformersEngine:
         return sum(batch in self._open for batch in self._struck.get((lease, owner), ()))
 
     def _hook_decoder(self, served: Served) -> Any:
-        looks = self.measures.wants("attention")
+        looks, door, steps = self.measures.wants("attention"), self._doors.step, self._steps
+        tick, armed, gate = self.runtime.tick, self.runtime.armed, self.runtime.gate
 
+        # One function with no context in it: between two steps of a model nothing of Python's is in the processor's
+        # caches, and each function more that a step goes through costs several times what it does in a loop.
         def before(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            with self._doors.step:
-                self._before_step(served, args, kwargs, looks)
-                return
-            self._steps.step.lose(serving.current())
+            try:
+                tick()
+                batch = serving.current()
+                if batch is None:
+                    return
+                step, given = steps.step, given_tokens(args, kwargs)
+                if step.batch is not batch or given is None or given.shape[1] != 1:
+                    step.begin(batch)
+                else:
+                    step.index += 1
+                if gate[0] and armed():
+                    step.size = 0 if given is None else given.shape[0]
+                    self._step(served, step, args, kwargs)
+                elif looks:
+                    step.size, step.starts = len(batch.ids), row_starts(kwargs.get("attention_mask"))
+            except Exception as error:
+                door.met(error)
+                steps.step.lose(serving.current())
 
         return served.roles.decoder.module.register_forward_pre_hook(before, with_kwargs=True)
-
-    def _before_step(self, served: Served, args: tuple[Any, ...], kwargs: Mapping[str, Any], looks: bool) -> None:
-        self.runtime.tick()
-        batch = serving.current()
-        if batch is None:
-            return
-        step, given = self._steps.step, given_tokens(args, kwargs)
-        if step.batch is not batch or given is None or given.shape[1] != 1:
-            step.begin(batch)
-        else:
-            step.index += 1
-        if self.runtime.armed():
-            step.size = 0 if given is None else given.shape[0]
-            self._step(served, step, args, kwargs)
-        elif looks:
-            step.size, step.starts = len(batch.ids), row_starts(kwargs.get("attention_mask"))
 
     def _step(self, served: Served, step: Step, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self._note_struck(step)
@@ -264,7 +265,7 @@ class TransformersEngine:
                 if armed.chosen(row.info):
                     others = self._others(step, cache, row.id, rows, copies)
                     view = KvView(cache, row.number, row.id, step.index, step.start(row.number), armed, others)
-                    strike(armed, view, row.id, "kv", served.roles.decoder.path)
+                    armed.strike(view, row.id, "kv", served.roles.decoder.path)
 
     def _others(
         self, step: Step, cache: Any, request: str, rows: Sequence[Row], copies: list[KvCache]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos_mm.agent.armed import Armed
-from chaos_mm.agent.transformers.mishaps import meant
+from chaos_mm.agent.meant import meant
 from chaos_mm.agent.who import OWN_PREFIX
 from chaos_mm.core.errors import InvalidParams
 

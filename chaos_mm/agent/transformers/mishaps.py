@@ -12,35 +12,19 @@ import weakref
 from pathlib import Path
 from traceback import walk_tb
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 from chaos_mm.agent.armed import Armed
 from chaos_mm.agent.layout import Column
+from chaos_mm.agent.meant import is_meant
 from chaos_mm.agent.runtime import Runtime
 from chaos_mm.core.fault import Seam
 
-__all__ = ["Door", "Mishaps", "meant", "strike"]
+__all__ = ["Door", "Mishaps"]
 
 logger = logging.getLogger("chaos_mm.agent")
-_MEANT: Final = "chaos_mm_meant"
 _KINDS: Final = 64
 """Kinds of mishaps that are logged; more are counted alone."""
-
-
-def meant(error: Exception) -> Exception:
-    """The error, marked as one that a fault asked for: it passes every door."""
-    setattr(error, _MEANT, True)
-    return error
-
-
-def strike(armed: Armed, value: Any, request: str, part: str, site: str) -> None:
-    """``armed.strike``; the error of a fault's ``Raise`` leaves marked."""
-    try:
-        armed.strike(value, request, part, site)
-    except Exception as error:
-        if error is armed.raised:
-            meant(error)
-        raise
 
 
 class Mishaps:
@@ -95,7 +79,13 @@ class Door:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if not isinstance(error, Exception) or getattr(error, _MEANT, False):
+        if not isinstance(error, Exception) or is_meant(error):
             return False
         self._mishaps.met(self._what, self._seams, error)
         return True
+
+    def met(self, error: Exception) -> None:
+        """For a place too hot for a context: raises again what was meant to leave, takes note of anything else."""
+        if is_meant(error):
+            raise error
+        self._mishaps.met(self._what, self._seams, error)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chaos_mm.agent.armed import Armed
+from chaos_mm.agent.meant import is_meant
 from chaos_mm.agent.runtime import Runtime
 from chaos_mm.agent.vllm.book import Flight, RequestBook
 from chaos_mm.agent.vllm.uncached import seen_by
@@ -69,7 +70,7 @@ class Flights:
         try:
             armed.strike(value, flight.id, part, site)
         except Exception as error:
-            if error is armed.raised:
+            if is_meant(error):
                 raise
             logger.exception("lease %s: a strike failed", armed.name)
 

@@ -1,5 +1,6 @@
 """Strikes of a worker: which of them leave a seam as an error, and which steps a lease may act in, at every seam."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from chaos_mm.agent.armed import Armed
 from chaos_mm.agent.board import Board, new_nonce
 from chaos_mm.agent.layout import SEAMS, Column, WorkerWord
+from chaos_mm.agent.meant import is_meant, meant
 from chaos_mm.agent.measuring import Measures
 from chaos_mm.agent.runtime import Runtime
 from chaos_mm.agent.vllm.attention import Layer
@@ -79,7 +81,7 @@ def test_a_faults_own_error_leaves_the_seam(flights: Flights):
     (flight,) = flights.chosen(armed)
     with pytest.raises(RuntimeError, match="CUDA") as left:
         flights.strike(armed, CALL, flight, "attention", "layer 0")
-    assert left.value is armed.raised
+    assert is_meant(left.value)
     assert flights.runtime.column(0).get(Column.APPLIED) == 1
 
 
@@ -108,14 +110,19 @@ def test_an_error_of_our_own_stays_in_the_log(
     assert "lease lease: a strike failed" in caplog.text
 
 
-def test_an_earlier_error_of_the_fault_is_not_taken_for_a_new_one_of_ours(
+def test_an_error_of_ours_stays_where_it_was_while_another_thread_s_lease_raises_what_was_meant(
     flights: Flights, monkeypatch: pytest.MonkeyPatch
 ):
     armed = arm(flights, "attention_error")
     step(flights, flights.runtime.page.generation)
     (flight,) = flights.chosen(armed)
-    armed.raised = RuntimeError("of the step before")
-    monkeypatch.setattr(armed, "strike", lambda *arguments: 1 / 0)
+
+    def both(*_: Any) -> None:
+        with contextlib.suppress(RuntimeError):
+            raise meant(RuntimeError("of the other thread"))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(armed, "strike", both)
     flights.strike(armed, CALL, flight, "attention", "layer 0")
 
 
