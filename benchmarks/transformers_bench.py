@@ -106,10 +106,15 @@ def empty_hook(model: Any) -> tuple[Callable[[], None], Callable[[], None]]:
     """What puts a hook that does nothing on the decoder, and what takes it out: torch's own price for one."""
     handles: list[Any] = []
 
+    def off() -> None:
+        while handles:
+            handles.pop().remove()
+
     def on() -> None:
+        off()
         handles.append(model.language_model.model.register_forward_pre_hook(lambda *_: None, with_kwargs=True))
 
-    return on, lambda: handles.pop().remove() if handles else None
+    return on, off
 
 
 def main() -> int:

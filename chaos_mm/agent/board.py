@@ -262,6 +262,17 @@ class WorkerSlot:
         """Add to a word; the caller keeps its own threads apart."""
         self.board.words[worker_at(self.number) + word] += count
 
+    def beat(self, seen: int) -> int:
+        """Say that the process lives, and that its engine went on where its steps are no longer ``seen``; the steps.
+
+        The engine only counts its steps: between two of them even a look at the clock can be felt.
+        """
+        now, steps = time.monotonic_ns(), self.get(WorkerWord.STEPS)
+        self.set(WorkerWord.BEAT_NS, now)
+        if steps != seen:
+            self.set(WorkerWord.LAST_STEP_NS, now)
+        return steps
+
     def take(self, me: Identity, name: str) -> None:
         """Begin anew here; what is unread in the ring stays."""
         tail, head = self.get(WorkerWord.TAIL), self.get(WorkerWord.HEAD)

@@ -73,7 +73,7 @@ class WorkerWord:
     START = 1
     ACK = 2  # generation that the worker has read
     STEPS = 3
-    LAST_STEP_NS = 4
+    LAST_STEP_NS = 4  # when its watcher last saw that steps were counted
     HOOKS = 5
     PENDING_UNDO = 6  # leases that have ended and are not yet undone here
     LOST = 7  # details that did not fit; counters never are

@@ -82,8 +82,8 @@ class Runtime:
         self._names = Names(token)
         self.identify: Callable[[str], Who] = self._names.identify
         self._slot: WorkerSlot | None = None if board is None else board.join(process)
-        at = 0 if self._slot is None else worker_at(self._slot.number)
-        self._steps_at, self._last_step_at = at + WorkerWord.STEPS, at + WorkerWord.LAST_STEP_NS
+        self._steps_at = WorkerWord.STEPS + (0 if self._slot is None else worker_at(self._slot.number))
+        self._steps_seen = 0
         self._seen = 0
         self._held: dict[int, Armed] = {}
         self._holdings: dict[int, Holding] = {}
@@ -179,7 +179,6 @@ class Runtime:
             return
         words = self._board.words
         words[self._steps_at] += 1
-        words[self._last_step_at] = time.monotonic_ns()
         if not self._held and words[Header.GENERATION] == self._seen:
             return
         try:
@@ -273,7 +272,7 @@ class Runtime:
         while not self._closed.wait(_WATCH_SECONDS):
             try:
                 if self._slot is not None:
-                    self._slot.set(WorkerWord.BEAT_NS, time.monotonic_ns())
+                    self._steps_seen = self._slot.beat(self._steps_seen)
                 idle = guard is not None and guard.acquire(blocking=False)
                 try:
                     self._turn(step=idle, wait=True)

@@ -248,3 +248,14 @@ def test_a_page_for_which_there_is_no_room_is_refused_and_leaves_no_file(tmp_pat
             os._exit(0 if "cannot be made" in str(error) and not (tmp_path / "b").exists() else 2)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_beat_says_when_steps_were_last_seen_and_nothing_of_an_idle_engine(board: Board):
+    slot = board.join("w")
+    assert slot.beat(0) == 0 and slot.get(WorkerWord.LAST_STEP_NS) == 0
+    slot.add(WorkerWord.STEPS, 3)
+    assert slot.beat(0) == 3
+    seen = slot.get(WorkerWord.LAST_STEP_NS)
+    assert seen == slot.get(WorkerWord.BEAT_NS) > 0
+    assert slot.beat(3) == 3
+    assert slot.get(WorkerWord.LAST_STEP_NS) == seen < slot.get(WorkerWord.BEAT_NS)

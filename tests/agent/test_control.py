@@ -57,6 +57,7 @@ def test_the_agent_answers_what_it_is(engine: Engine):
     point = served(engine, measures=lambda: {"entropy": {"value": float("inf"), "unit": "nats"}})
     client = ControlClient(point.url, TOKEN)
     until(lambda: client.get("/agent")["seams"]["kv"]["proven"])
+    until(lambda: client.get("/agent")["workers"][0]["last_step_age_seconds"] is not None)
     found = client.get("/agent")
     assert found["loaded"] and found["engine"] == {"name": "miniature", "version": "1", "backend": "torch"}
     assert found["seams"]["kv"]["fired"] > 0

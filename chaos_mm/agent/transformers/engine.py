@@ -124,6 +124,7 @@ class TransformersEngine:
     def begin(self, batch: serving.Batch) -> None:
         """A batch begins in this thread."""
         self.quiet.enter()
+        self._steps.enter(batch)
         with self._doors.begin:
             self._open.add(batch)
             if self.runtime.armed():
@@ -131,16 +132,15 @@ class TransformersEngine:
 
     def end(self, batch: serving.Batch) -> None:
         """It has ended: its requests are forgotten, and what a fault may want of a canary's cache is copied."""
-        step = self._steps.step
         try:
             with self._doors.end:
-                if step.batch is batch and step.cache is not None:
-                    self._keep_finished(step)
+                if self._steps.step.cache is not None:
+                    self._keep_finished(self._steps.step)
             with self._doors.end:
                 for request in batch.ids:
                     self.runtime.forget(request)
         finally:
-            step.batch = step.cache = None
+            self._steps.leave()
             self._open.discard(batch)
             self.quiet.leave()
 
@@ -218,26 +218,28 @@ class TransformersEngine:
         tick, armed, gate = self.runtime.tick, self.runtime.armed, self.runtime.gate
 
         # One function with no context in it: between two steps of a model nothing of Python's is in the processor's
-        # caches, and each function more that a step goes through costs several times what it does in a loop.
+        # caches, and each object more that a step goes through costs several times what it does in a loop.
         def before(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             try:
                 tick()
-                batch = serving.current()
-                if batch is None:
+                step = steps.step
+                if step.batch is None:
                     return
-                step, given = steps.step, given_tokens(args, kwargs)
-                if step.batch is not batch or given is None or given.shape[1] != 1:
-                    step.begin(batch)
+                given = kwargs.get("input_ids")
+                if given is None:
+                    given = given_tokens(args, kwargs)
+                if given is None or given.shape[1] != 1:
+                    step.begin()
                 else:
                     step.index += 1
                 if gate[0] and armed():
                     step.size = 0 if given is None else given.shape[0]
                     self._step(served, step, args, kwargs)
                 elif looks:
-                    step.size, step.starts = len(batch.ids), row_starts(kwargs.get("attention_mask"))
+                    step.size, step.starts = len(step.batch.ids), row_starts(kwargs.get("attention_mask"))
             except Exception as error:
                 door.met(error)
-                steps.step.lose(serving.current())
+                steps.step.lose()
 
         return served.roles.decoder.module.register_forward_pre_hook(before, with_kwargs=True)
 

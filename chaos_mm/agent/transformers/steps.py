@@ -21,25 +21,25 @@ class Row:
 
 
 class Step:
-    """One thread's generation. ``index``: of the output token that the coming step computes, from 0."""
+    """One batch's generation in one thread. ``index``: of the output token that the coming step computes, from 0."""
 
-    def __init__(self) -> None:
-        self.batch: serving.Batch | None = None
-        self.index = 0
-        self.size = 0
+    def __init__(self, batch: serving.Batch | None = None, before: "Step | None" = None) -> None:
+        """``before``: what the thread goes on with after this batch."""
+        self.batch, self.before = batch, before
+        self.begin()
+        self.index = -1
+
+    def begin(self) -> None:
+        """A prompt: the first step of a generation."""
+        self.index, self.size = 0, 0
         self.starts: list[int] | None = None
         self.cache: Any = None
         self.path = ""
         self.lost = False
 
-    def begin(self, batch: serving.Batch) -> None:
-        """A prompt: the first step of a generation."""
-        self.batch, self.index, self.size, self.starts, self.cache = batch, 0, 0, None, None
-        self.lost = False
-
-    def lose(self, batch: serving.Batch | None) -> None:
-        """Something of ours failed: where that generation stands is not known any more, and its rows are nobody's."""
-        self.batch, self.lost, self.cache = batch, True, None
+    def lose(self) -> None:
+        """Something of ours failed: where the generation stands is not known any more, and its rows are nobody's."""
+        self.lost, self.cache = True, None
 
     def rows(self) -> Iterator[Row]:
         """The rows that somebody waits for; none where the batch's size is not what was said (beam search)."""
@@ -56,10 +56,18 @@ class Step:
 
 
 class Steps(threading.local):
-    """The generation of each thread."""
+    """The generation that each thread is at; one without a batch where it is at none that was told of."""
 
     def __init__(self) -> None:
         self.step = Step()
+
+    def enter(self, batch: serving.Batch) -> None:
+        """This thread begins a batch."""
+        self.step = Step(batch, self.step)
+
+    def leave(self) -> None:
+        """It goes on with what it was at before."""
+        self.step = self.step.before or Step()
 
 
 def info_of(batch: serving.Batch, row: int, modality: str = "") -> RequestInfo:

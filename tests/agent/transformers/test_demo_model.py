@@ -57,6 +57,22 @@ def test_kv_faults_change_their_victims_alone_from_their_token_on(
     assert torch.equal(generate(ids), clean)
 
 
+def test_a_batch_within_another_hurts_its_own_and_the_outer_one_goes_on_where_it_stood(
+    agent: Attached, model: Any, generate: Generate
+) -> None:
+    """As a server does that asks its model something while it answers: a draft, a translation, a check."""
+    clean = generate([agent.canary(0)])
+    lease = agent.put("kv_cache_noise", after_tokens=3)
+    with torch.inference_mode(), serving.running([agent.canary(0)]):
+        steps = decode(model, [spoken(0)], 6)
+        outer = [next(steps), next(steps)]
+        inner = generate(["someone"])
+        outer += list(steps)
+    shown = agent.release(lease)
+    assert first_change(torch.stack(outer), clean[:6]) == [3] and first_change(inner, clean) == [None]
+    assert shown["applied"] == 1 and torch.equal(generate([agent.canary(0)]), clean)
+
+
 def test_the_same_request_is_hurt_alike_whatever_else_is_in_its_batch(agent: Attached, model: Any) -> None:
     """Logits may differ in their last bits between batches of other shapes; the damage itself may not."""
 

@@ -109,7 +109,7 @@ def test_a_generation_that_was_lost_is_struck_no_more_and_the_next_one_is(
     """Which output token a step computes is not known any more, so a fault that waits for one would strike another."""
     from chaos_mm.agent.transformers import engine
 
-    real, calls = engine.given_tokens, []
+    real, calls = engine.find_cache, []
 
     def once(*given: Any) -> Any:
         calls.append(given)
@@ -117,7 +117,7 @@ def test_a_generation_that_was_lost_is_struck_no_more_and_the_next_one_is(
 
     clean = generate([agent.canary(0)])
     lease = agent.put("kv_cache_noise", after_tokens=3)
-    monkeypatch.setattr(HERE + "engine.given_tokens", once)
+    monkeypatch.setattr(HERE + "engine.find_cache", once)
     assert torch.equal(generate([agent.canary(0)]), clean)
     assert not torch.equal(generate([agent.canary(0)]), clean)
     assert agent.release(lease)["applied"] == 1
