@@ -18,4 +18,4 @@ def meant(error: Exception) -> Exception:
 
 def is_meant(error: BaseException) -> bool:
     """Whether a fault asked for it."""
-    return getattr(error, _MARK, False)
+    return getattr(error, _MARK, False) is True

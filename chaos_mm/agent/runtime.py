@@ -76,7 +76,8 @@ class Runtime:
         self.undo = UndoStore(undo_bytes)
         self.armed: Callable[[], bool] = never if board is None else board.armed
         self.gate: Sequence[int] = (0,) if board is None else board.words
-        """Its first number is 0 while nothing is armed: for places where a call is too much. Else ask ``armed()``."""
+        """Its first number is 0 while nothing is armed: for places where a call is too much. Else ask ``armed``, which
+        says no in a runtime that has ended or was forked."""
         self.on_release: list[Callable[[Armed], Mapping[str, float] | None]] = []
         self._board, self._faults = board, catalogue() if faults is None else faults
         self._names = Names(token)

@@ -130,7 +130,7 @@ def running(ids: Sequence[str], modalities: Sequence[Iterable[str]] = ()) -> Abs
     """
     if not _listeners:
         return _nothing
-    return _Running(Batch(tuple(ids), tuple(frozenset(one) for one in modalities)))
+    return _Running(tuple(ids), tuple(frozenset(one) for one in modalities))
 
 
 def finished(row: int) -> None:
@@ -159,7 +159,8 @@ def media_key(key: bytes, request: str) -> bytes:
 
 def current() -> Batch | None:
     """The batch that this thread is computing."""
-    return getattr(_here, "batch", None)
+    running: _Running | None = getattr(_here, "running", None)
+    return None if running is None else running.batch
 
 
 def current_media() -> tuple[str, tuple[str, ...]] | None:
@@ -192,22 +193,41 @@ def _remember(known: list[Callable[[], Any]], value: Any) -> None:
 
 
 class _Running(AbstractContextManager[object]):
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
+    """A block. A server may leave its blocks in any order and in another thread: a generator that is closed late."""
+
+    before: "_Running | None"
+    batch: Batch | None = None
+    """None when it was left."""
+
+    def __init__(self, ids: tuple[str, ...], modalities: tuple[frozenset[str], ...]) -> None:
+        self._said = (ids, modalities)
 
     def __enter__(self) -> Batch:
-        self._before, self._told = current(), _listeners
-        _here.batch = self._batch
+        self.before, self._told = _innermost(), _listeners
+        self.batch = batch = Batch(*self._said)
+        _here.running = self
         for listener in self._told:
-            listener.begin(self._batch)
-        return self._batch
+            listener.begin(batch)
+        return batch
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _here.batch = self._before
+        batch, self.batch = self.batch, None
+        _here.running = _innermost()
+        if batch is None:
+            return
         for listener in self._told:  # one that came meanwhile saw no beginning
-            listener.end(self._batch)
+            listener.end(batch)
+        batch.finished.update(range(len(batch.ids)))  # for whoever still has it before them in another thread
+
+
+def _innermost() -> _Running | None:
+    """This thread's innermost block that has not been left."""
+    running: _Running | None = getattr(_here, "running", None)
+    while running is not None and running.batch is None:
+        running = running.before
+    return running
 
 
 class _Media(AbstractContextManager[object]):

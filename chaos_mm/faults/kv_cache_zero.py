@@ -76,11 +76,10 @@ def _dropped(new: Any, mask: Any) -> tuple[Any, Mapping[str, float]] | None:
     import torch
 
     count = 0
-    for head in new:
-        for piece, struck in pieces(head[None], mask.expand(head.shape)[None]):
-            struck = struck & _nonzero(piece)
-            count += int(torch.count_nonzero(struck))
-            bits_of(piece).masked_fill_(struck, 0)
+    for piece, struck in pieces(new, mask.expand(new.shape)):
+        struck = struck & _nonzero(piece)
+        count += int(torch.count_nonzero(struck))
+        bits_of(piece).masked_fill_(struck, 0)
     return (new, {"zeroed_elements": count}) if count else None
 
 

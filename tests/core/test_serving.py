@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -127,3 +128,55 @@ def test_keys_pass_every_listener() -> None:
         for end in ends:
             end()
     assert serving.media_key(b"key", "a") == b"key"
+
+
+def _streaming(ids: list[str]) -> Iterator[serving.Batch | None]:
+    with serving.running(ids):
+        while True:
+            yield serving.current()
+
+
+def test_blocks_may_be_left_in_any_order() -> None:
+    """A stream whose client went away is closed when somebody collects it."""
+    ear = Ear()
+    end = serving.listen(ear)
+    try:
+        first = _streaming(["a"])
+        gone = next(first)
+        with serving.running(["b"]) as second:
+            first.close()
+            assert serving.current() is second
+            with serving.running(["c"]) as third:
+                assert serving.current() is third
+            assert serving.current() is second
+        assert serving.current() is None
+    finally:
+        end()
+    assert ear.told[-5:] == [("begin", ("b",)), ("end", ("a",)), ("begin", ("c",)), ("end", ("c",)), ("end", ("b",))]
+    assert gone is not None and gone.finished == {0} and second.finished == {0}
+
+
+def test_a_block_that_another_thread_leaves_is_over_here_too() -> None:
+    end = serving.listen(Ear())
+    try:
+        stream = _streaming(["a", "b"])
+        batch = next(stream)
+        closing = threading.Thread(target=stream.close)
+        closing.start()
+        closing.join(5.0)
+        assert not closing.is_alive() and serving.current() is None
+        assert batch is not None and batch.finished == {0, 1}
+    finally:
+        end()
+
+
+def test_a_block_entered_twice_is_two_batches() -> None:
+    end = serving.listen(Ear())
+    try:
+        block = serving.running(["a"])
+        with block as one:
+            pass
+        with block as other:
+            assert serving.current() is other is not one
+    finally:
+        end()

@@ -150,7 +150,7 @@ class AttentionSeam:
         return undo
 
     def _wrapped(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        armed, gate = self._runtime.armed, self._runtime.gate
+        runtime, gate = self._runtime, self._runtime.gate
         layers, looks = self._layers, self._measures.wants("attention")
 
         def attention(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -159,7 +159,7 @@ class AttentionSeam:
             if looks:
                 with self._door:
                     self._observe(layers[module][0], args, kwargs)
-            calls = self._before(module) if armed() else []
+            calls = self._before(module) if runtime.armed() else []
             output = real(module, *args, **kwargs)
             return self._edited(output, calls) if calls else output
 

@@ -124,23 +124,25 @@ class TransformersEngine:
     def begin(self, batch: serving.Batch) -> None:
         """A batch begins in this thread."""
         self.quiet.enter()
-        self._steps.enter(batch)
         with self._doors.begin:
+            self._steps.enter(batch)
             self._open.add(batch)
             if self.runtime.armed():
                 self._hook_named_places()
 
     def end(self, batch: serving.Batch) -> None:
         """It has ended: its requests are forgotten, and what a fault may want of a canary's cache is copied."""
+        step = self._steps.of(batch)
         try:
             with self._doors.end:
-                if self._steps.step.cache is not None:
-                    self._keep_finished(self._steps.step)
+                if step is not None and step.cache is not None:
+                    self._keep_finished(step)
+            self._steps.leave(batch)
             with self._doors.end:
                 for request in batch.ids:
-                    self.runtime.forget(request)
+                    if not self._steps.waits_for(request):
+                        self.runtime.forget(request)
         finally:
-            self._steps.leave()
             self._open.discard(batch)
             self.quiet.leave()
 
@@ -215,7 +217,7 @@ class TransformersEngine:
 
     def _hook_decoder(self, served: Served) -> Any:
         looks, door, steps = self.measures.wants("attention"), self._doors.step, self._steps
-        tick, armed, gate = self.runtime.tick, self.runtime.armed, self.runtime.gate
+        runtime, tick, gate = self.runtime, self.runtime.tick, self.runtime.gate
 
         # One function with no context in it: between two steps of a model nothing of Python's is in the processor's
         # caches, and each object more that a step goes through costs several times what it does in a loop.
@@ -232,7 +234,7 @@ class TransformersEngine:
                     step.begin()
                 else:
                     step.index += 1
-                if gate[0] and armed():
+                if gate[0] and runtime.armed():
                     step.size = 0 if given is None else given.shape[0]
                     self._step(served, step, args, kwargs)
                 elif looks:

@@ -48,7 +48,8 @@ class _Place:
         tensor = getattr(cache.layers[self.layer], self.name, None) if self.layer < len(cache.layers) else None
         if tensor is None or tensor.dim() != 4 or self.row >= tensor.shape[0] or self.stop > tensor.shape[2]:
             return None
-        return tensor[self.row, slice(*self.heads), self.start : self.stop, :]
+        # A server that computes gradients along (nobody told it not to) has caches that are part of their graph.
+        return tensor.detach()[self.row, slice(*self.heads), self.start : self.stop, :]
 
 
 class _Part:

@@ -65,9 +65,32 @@ class Steps(threading.local):
         """This thread begins a batch."""
         self.step = Step(batch, self.step)
 
-    def leave(self) -> None:
-        """It goes on with what it was at before."""
-        self.step = self.step.before or Step()
+    def leave(self, batch: serving.Batch) -> None:
+        """It goes on with what it was at before; where that batch is left out of order, with what it is at now."""
+        inner: Step | None = None
+        for step in self._chain():
+            if step.batch is batch:
+                before = step.before or Step()
+                if inner is None:
+                    self.step = before
+                else:
+                    inner.before = before
+                return
+            inner = step
+
+    def of(self, batch: serving.Batch) -> Step | None:
+        """Where that batch stands in this thread."""
+        return next((step for step in self._chain() if step.batch is batch), None)
+
+    def waits_for(self, request: str) -> bool:
+        """Whether a batch that this thread is at holds the request."""
+        return any(step.batch is not None and request in step.batch.ids for step in self._chain())
+
+    def _chain(self) -> Iterator[Step]:
+        step: Step | None = self.step
+        while step is not None:
+            yield step
+            step = step.before
 
 
 def info_of(batch: serving.Batch, row: int, modality: str = "") -> RequestInfo:

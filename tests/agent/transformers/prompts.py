@@ -31,6 +31,12 @@ def seen(seed: int) -> ModelInput:
     return ModelInput(ids, pixels, None, medium_key(pixels))
 
 
+def first_change(one: Any, other: Any) -> list[int | None]:
+    """For each row the first output token whose logits differ in any bit; None where none does."""
+    differs = [(a != b).flatten(1).any(1) for a, b in zip(one, other, strict=True)]
+    return [next((step for step, rows in enumerate(differs) if rows[row]), None) for row in range(one.shape[1])]
+
+
 def digest(tensor: Any) -> str:
     return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
 

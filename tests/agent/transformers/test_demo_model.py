@@ -16,17 +16,11 @@ from chaos_mm.core.errors import InvalidParams, NotInjectable
 from chaos_mm.core.fault import Seam
 from chaos_mm.target.generation import decode
 from tests.agent.transformers.attached import Attached, attached, hooked_modules
-from tests.agent.transformers.prompts import digest, spoken
+from tests.agent.transformers.prompts import digest, first_change, spoken
 from tests.house.conftest import ROOT
 
 pytestmark = pytest.mark.model
 Generate = Callable[..., Any]
-
-
-def first_change(one: Any, other: Any) -> list[int | None]:
-    """For each row the first output token whose logits differ in any bit; None where none does."""
-    differs = [(a != b).flatten(1).any(1) for a, b in zip(one, other, strict=True)]
-    return [next((step for step, rows in enumerate(differs) if rows[row]), None) for row in range(one.shape[1])]
 
 
 @pytest.mark.parametrize("after", [1, 3])
@@ -57,20 +51,48 @@ def test_kv_faults_change_their_victims_alone_from_their_token_on(
     assert torch.equal(generate(ids), clean)
 
 
-def test_a_batch_within_another_hurts_its_own_and_the_outer_one_goes_on_where_it_stood(
-    agent: Attached, model: Any, generate: Generate
+@pytest.mark.parametrize("fault", ["kv_cache_noise", "attention_head_drop"])
+def test_hooks_ask_the_runtime_whether_they_may(
+    agent: Attached, generate: Generate, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """As a server does that asks its model something while it answers: a draft, a translation, a check."""
+    """One that was forked says no, and shares its parent's page, which says yes."""
     clean = generate([agent.canary(0)])
-    lease = agent.put("kv_cache_noise", after_tokens=3)
-    with torch.inference_mode(), serving.running([agent.canary(0)]):
-        steps = decode(model, [spoken(0)], 6)
-        outer = [next(steps), next(steps)]
-        inner = generate(["someone"])
-        outer += list(steps)
+    lease = agent.put(fault)
+    with monkeypatch.context() as patch:
+        patch.setattr(agent.agent.runtime, "armed", lambda: False)
+        assert torch.equal(generate([agent.canary(0)]), clean)
+    assert not torch.equal(generate([agent.canary(0)]), clean)
+    assert agent.release(lease)["applied"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "params"),
+    [
+        ("kv_cache_noise", {}),
+        ("kv_cache_zero", {"share": 1.0}),
+        ("kv_cache_zero", {"share": 1.0, "unit": "elements"}),
+        ("kv_cache_misread", {"what": "stride"}),
+        ("kv_cache_misread", {"what": "dtype"}),
+        ("kv_cache_misread", {"what": "halves"}),
+        ("kv_cache_bit_flip", {"share": 0.1}),
+        ("kv_cache_nonfinite", {}),
+    ],
+)
+def test_a_server_that_computes_gradients_along_is_hurt_alike(
+    agent: Attached, model: Any, fault: str, params: dict[str, Any]
+) -> None:
+    """Parameters want gradients unless somebody says otherwise, and so the cache is part of a graph."""
+    lease = agent.put(fault, **params)
+    wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        model.requires_grad_(True)
+        with torch.enable_grad(), serving.running([agent.canary(0)]):
+            logits = list(decode(model, [spoken(0)], 4))
+    finally:
+        for parameter, before in wanted:
+            parameter.requires_grad_(before)
     shown = agent.release(lease)
-    assert first_change(torch.stack(outer), clean[:6]) == [3] and first_change(inner, clean) == [None]
-    assert shown["applied"] == 1 and torch.equal(generate([agent.canary(0)]), clean)
+    assert logits[-1].requires_grad and (shown["applied"], shown["errored"]) == (1, 0), shown
 
 
 def test_the_same_request_is_hurt_alike_whatever_else_is_in_its_batch(agent: Attached, model: Any) -> None:
@@ -226,23 +248,6 @@ def test_the_agents_own_canary_is_nobody_that_a_lease_hits(agent: Attached) -> N
     assert agent.agent.adapter.prove(Seam.KV) == ""
     shown = agent.release(lease)
     assert (shown["matched"], shown["applied"], shown["sites"]) == (0, 0, {}), shown
-
-
-def test_rows_that_nobody_waits_for_any_more_are_not_struck(agent: Attached, model: Any) -> None:
-    lease = agent.put("kv_cache_noise", after_tokens=3)
-    with torch.inference_mode(), serving.running([agent.canary(0), agent.canary(1)]):
-        for step, _ in enumerate(decode(model, [spoken(0), spoken(1)], 6)):
-            if step == 1:
-                serving.finished(0)
-    assert agent.release(lease)["applied"] == 1
-
-
-def test_a_batch_of_another_size_than_was_said_is_nobodys(agent: Attached, model: Any) -> None:
-    lease = agent.put("kv_cache_noise")
-    with torch.inference_mode(), serving.running([agent.canary(0)]):
-        list(decode(model, [spoken(0), spoken(1)], 4))
-    shown = agent.release(lease)
-    assert (shown["matched"], shown["applied"], shown["errored"]) == (0, 0, 0)
 
 
 def test_a_cache_without_positions_in_order_is_refused_by_name() -> None:
