@@ -125,7 +125,7 @@ class TransformersEngine:
         """A batch begins in this thread."""
         self.quiet.enter()
         with self._doors.begin:
-            self._steps.enter(batch)
+            self._steps.enter(batch, self._open)
             self._open.add(batch)
             if self.runtime.armed():
                 self._hook_named_places()

@@ -1,7 +1,7 @@
 """Where a thread stands in its generation: which batch, which output token, whose rows, which cache."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +61,10 @@ class Steps(threading.local):
     def __init__(self) -> None:
         self.step = Step()
 
-    def enter(self, batch: serving.Batch) -> None:
-        """This thread begins a batch."""
-        self.step = Step(batch, self.step)
+    def enter(self, batch: serving.Batch, here: Container[serving.Batch]) -> None:
+        """This thread begins a batch. ``here``: batches that have not been left; another thread may have left ours."""
+        before = next((step for step in self._chain() if step.batch is None or step.batch in here), None)
+        self.step = Step(batch, before)
 
     def leave(self, batch: serving.Batch) -> None:
         """It goes on with what it was at before; where that batch is left out of order, with what it is at now."""

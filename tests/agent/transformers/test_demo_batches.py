@@ -1,6 +1,8 @@
 """Whose rows a lease finds: batches within others, left late, of another size, with rows that nobody waits for."""
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,6 +63,27 @@ def test_a_canarys_batch_that_is_left_late_is_not_the_next_ones(
     shown = agent.release(lease)
     assert torch.equal(torch.stack(found), clean) and torch.equal(without, clean)
     assert (shown["applied"], shown["errored"]) == (0, 0), shown
+
+
+def test_batches_that_other_threads_left_are_not_kept(agent: Attached) -> None:
+    """A server whose streams are all closed elsewhere would keep a little more with each of them."""
+
+    def streaming() -> Iterator[Any]:
+        with serving.running([agent.canary(0)]) as batch:
+            yield weakref.ref(batch)
+
+    batches = []
+    for _ in range(5):
+        stream = streaming()
+        batches.append(next(stream))
+        closing = threading.Thread(target=stream.close)
+        closing.start()
+        closing.join(10.0)
+        del stream
+    with serving.running(["someone"]):
+        pass
+    gc.collect()
+    assert [batch() for batch in batches] == [None] * 5
 
 
 def test_rows_that_nobody_waits_for_any_more_are_not_struck(agent: Attached, model: Any) -> None:
