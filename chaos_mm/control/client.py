@@ -1,11 +1,13 @@
 """Speaks to injection points: one connection a call, no proxies, no redirects, errors of the shared tree."""
 
+import contextvars
 import hmac
 import http.client
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -182,25 +184,27 @@ class Points:
             raise BadRequest(f"{urls!r} names no control URL")
 
     def put_lease(self, name: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Inject at every point, or at none: what was begun is released before the error leaves."""
-        tried: list[ControlClient] = []
-        answers = []
-        try:
-            for client in self.clients:
-                tried.append(client)  # before the call: one that times out may have armed all the same
-                answers.append(client.put_lease(name, body))
-        except ChaosMMError:
-            _release_each(tried, name, str(body.get("owner", "")))
-            raise
-        return answers
+        """Inject at every point, or at none: what was begun is released before the error leaves.
+
+        All are asked at once, so that each has the whole of ``timeout``: an agent may take long over its first lease.
+        """
+        asked = _each(self.clients, lambda client: client.put_lease(name, body))
+        trouble = next((error for one in asked if (error := one.exception()) is not None), None)
+        if trouble is not None:  # also where it timed out: it may have armed all the same
+            for one in _each(self.clients, lambda client: client.release(name, str(body.get("owner", "")))):
+                error = one.exception()  # what cannot be reached ends by keepalive: the first error is the one to show
+                if error is not None and not isinstance(error, ChaosMMError):
+                    raise error from trouble
+            raise trouble
+        return [one.result() for one in asked]
 
 
-def _release_each(clients: Iterable[ControlClient], name: str, owner: str) -> None:
-    for client in clients:
-        try:
-            client.release(name, owner)
-        except ChaosMMError:
-            continue  # its lease ends by keepalive; the error that started this is the one to show
+def _each(
+    clients: Sequence[ControlClient], ask: Callable[[ControlClient], dict[str, Any]]
+) -> list[Future[dict[str, Any]]]:
+    """Ask all at once, each in a thread of its own; what each answered, or how it failed."""
+    with ThreadPoolExecutor(len(clients), "chaos-mm-points") as pool:
+        return [pool.submit(contextvars.copy_context().run, ask, client) for client in clients]
 
 
 def _with_query(path: str, **query: Any) -> str:

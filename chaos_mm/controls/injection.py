@@ -109,7 +109,7 @@ def _ask(run: Run, held: HeldLease, body: dict[str, Any], token: str | None, sec
     known = run.leases.get(held.name)
     run.hold(held)
     try:
-        return Points(held.urls, token, seconds / len(held.urls)).put_lease(held.name, body)
+        return Points(held.urls, token, seconds).put_lease(held.name, body)
     except ChaosMMError as error:
         if known is not None and not known.released.is_set():
             run.hold(known)  # the first of that name lives on and is still answered for

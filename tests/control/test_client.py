@@ -2,7 +2,9 @@
 
 import socket
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +140,35 @@ def test_several_points_inject_all_or_nothing(server: ControlServer, second: Con
     assert ControlClient(server.url, TOKEN).lease("a")["ended_by"] == "release"
     other.release("x", "run-b")
     assert len(points.put_lease("a", body())) == 2
+
+
+def test_several_points_are_asked_at_once(
+    server: ControlServer, second: ControlServer, monkeypatch: pytest.MonkeyPatch
+):
+    """One that is long over its answer must not take the next one's time."""
+    both, put = threading.Barrier(2), ControlClient.put_lease
+
+    def together(client: ControlClient, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        both.wait(10.0)
+        return put(client, name, given)
+
+    monkeypatch.setattr(ControlClient, "put_lease", together)
+    answers = Points([server.url, second.url], TOKEN).put_lease("a", body())
+    assert [answer["name"] for answer in answers] == ["a", "a"]
+
+
+def test_whatever_goes_wrong_at_one_point_the_others_are_released(
+    server: ControlServer, second: ControlServer, monkeypatch: pytest.MonkeyPatch
+):
+    put = ControlClient.put_lease
+
+    def breaks(client: ControlClient, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        return put(client, name, given) if client.url == second.url else {}["answer"]
+
+    monkeypatch.setattr(ControlClient, "put_lease", breaks)
+    with pytest.raises(KeyError):
+        Points([server.url, second.url], TOKEN).put_lease("a", body())
+    assert ControlClient(second.url, TOKEN).lease("a")["ended_by"] == "release"
 
 
 @pytest.mark.parametrize("rest", ["[::1", "127.0.0.1:99999", "127.0.0.1:x"])
