@@ -8,7 +8,7 @@ from typing import Any
 from chaos_mm.core import serving
 from chaos_mm.core.blast_radius import RequestInfo
 
-__all__ = ["Row", "Step", "Steps", "find_cache", "given_tokens"]
+__all__ = ["Row", "Step", "Steps", "find_cache", "given_tokens", "info_of", "row_starts"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,6 @@ class Step:
         self.index, self.size = 0, 0
         self.starts: list[int] | None = None
         self.cache: Any = None
-        self.path = ""
         self.lost = False
 
     def lose(self) -> None:
